@@ -1,0 +1,26 @@
+"""Ranking as pure functions over arrays, used by the store and by its evaluation alike."""
+
+from __future__ import annotations
+
+from memstore.ranking.bm25 import bm25, idf
+from memstore.ranking.frame import Frame, QueryFeatures, Ranked
+from memstore.ranking.fusion import merge, rrf
+from memstore.ranking.query import query_features
+from memstore.ranking.rank import rank
+from memstore.ranking.settings import LEXICAL, RECIPROCAL, VECTOR, Settings
+
+__all__ = [
+    "LEXICAL",
+    "RECIPROCAL",
+    "VECTOR",
+    "Frame",
+    "QueryFeatures",
+    "Ranked",
+    "Settings",
+    "bm25",
+    "idf",
+    "merge",
+    "query_features",
+    "rank",
+    "rrf",
+]
