@@ -1,0 +1,473 @@
+"""Choosing what a context shows: fill by estimate, check on the real renderings, take back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from memstore.budget import Budget
+from memstore.fitting import Seen, cut, shares, too_long_to_count
+from memstore.messages import (
+    PER_MESSAGE,
+    PER_REQUEST,
+    anthropic_messages,
+    count_messages,
+    openai_messages,
+    turns,
+)
+from memstore.outline import LEVELS, outline
+from memstore.render import Entry, block, body, entry_text, gap, heading, label, visible
+from memstore.selection import Selection
+from memstore.types import Event, Hit, TokenCounter
+
+if TYPE_CHECKING:
+    from memstore.context import ContextInputs
+
+__all__ = ["Assembly"]
+
+Part = Literal["tail", "retrieved"]
+
+_LEAST = 24  # tokens below which no entry is cut to fit what is left
+_MISSES = 24  # so many entries in a row that do not fit end the search for one that does
+
+
+class _Unit(NamedTuple):
+    """Entries that are shown together or not at all: one, or a tool call with its results."""
+
+    entries: tuple[Entry, ...]
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Where the choice stands: each step adds one part, and can be taken back."""
+
+    state: tuple[str, ...]
+    level: int
+    units: dict[int, _Unit]
+    spent: int
+
+
+class Assembly:
+    """One run of choosing. `choose` gives the selection, `dropped` the rest."""
+
+    def __init__(self, inputs: ContextInputs, budget: Budget, counter: TokenCounter) -> None:
+        self.inputs = inputs
+        self.budget = budget
+        self._counter = counter
+        self._counts: dict[str, int] = {}
+        self._reasons: dict[int, str] = {}
+        self._hits: dict[int, Hit] = {}
+        for hit in inputs.hits:
+            self._hits.setdefault(hit.event.position, hit)
+        self._tail = sorted({e.position: e for e in inputs.tail}.values(), key=_position)
+        self._events: dict[int, Event] = {
+            **inputs.joined,
+            **inputs.neighbours,
+            **{position: hit.event for position, hit in self._hits.items()},
+            **{event.position: event for event in self._tail},
+        }
+        self._groups = self._group()
+        self._head = max([0, *(e.position for e in self._tail)], default=0)
+        self._head = max([self._head, *self._events])
+        if inputs.document:
+            self._head = max(self._head, inputs.document.log_position)
+        self._bare = False
+        self._steps: list[_Step] = []
+
+    # -- counting ---------------------------------------------------------------------------
+
+    def count(self, text: str) -> int:
+        """Count a text once."""
+        if text not in self._counts:
+            self._counts[text] = self._counter(text)
+        return self._counts[text]
+
+    def part_tokens(self, selection: Selection) -> dict[str, int]:
+        """Count each part of a selection by itself."""
+        spent = {"state": self.count("\n".join(selection.state)) if selection.state else 0}
+        for part in ("tail", "retrieved"):
+            shown = [entry_text(e) for e in selection.entries if e.part == part]
+            spent[part] = sum(map(self.count, shown))
+        return spent
+
+    def _cost(self, entries: Iterable[Entry]) -> int:
+        """Estimate what entries add to the dearest rendering."""
+        entries = list(entries)
+        text = sum(self.count(entry_text(e)) + 1 for e in entries)
+        if entries[0].part == "retrieved":
+            return text
+        replayed, positions = turns(entries)
+        quoted = sum(self.count(entry_text(e)) + 1 for e in entries if e.position not in positions)
+        dearest = max(
+            count_messages(openai_messages("", replayed)[1:], self.count),
+            count_messages(anthropic_messages("", [*replayed])[1:], self.count),
+        )
+        return max(text, quoted + max(0, dearest - PER_REQUEST))
+
+    # -- choosing ---------------------------------------------------------------------------
+
+    def choose(self) -> Selection:
+        """Choose what is shown; its renderings all fit the budget, or it is empty."""
+        total = self.budget.total
+        empty = Selection((), (), self._head, self.inputs.now)
+        if total < PER_MESSAGE + PER_REQUEST:
+            return empty
+        frame = self._frame()
+        if frame * 6 > total:
+            self._bare = True
+            frame = self._frame()
+        self._steps = [_Step((), len(LEVELS), {}, frame)]
+        self._fill(first=True)
+        fitting = self._take_back()
+        for _ in range(2):
+            spent, slack = self._measured(fitting)
+            if not fitting or slack < max(8, total // 100):
+                break
+            self._steps = [replace(self._now, spent=spent)]
+            before = self._now
+            self._fill(first=False)
+            if self._now is before:
+                break
+            fitting = self._take_back()
+        return fitting or self._smallest() or empty
+
+    def _frame(self) -> int:
+        framed = block((), (), now=self.inputs.now, bare=self._bare)
+        return self.count(framed) + PER_MESSAGE + PER_REQUEST + self.count("user")
+
+    @property
+    def _now(self) -> _Step:
+        return self._steps[-1]
+
+    @property
+    def _left(self) -> int:
+        return self.budget.total - self._now.spent
+
+    def _selection(self) -> Selection:
+        step = self._now
+        entries = (entry for unit in step.units.values() for entry in unit.entries)
+        shown = tuple(sorted(entries, key=_position))
+        return Selection(step.state, shown, self._head, self.inputs.now, self._bare)
+
+    def _measured(self, selection: Selection) -> tuple[int, int]:
+        spent = max(selection.count(self.count).values())
+        return spent, self.budget.total - spent
+
+    def _take_back(self) -> Selection:
+        """Take steps back, ever more at a time, until the renderings fit."""
+        least = 1
+        while len(self._steps) > 1 or self._selection():
+            selection = self._selection()
+            _, slack = self._measured(selection)
+            if slack >= 0:
+                return selection
+            if len(self._steps) == 1:
+                break
+            target, taken = self._now.spent + slack, 0
+            while len(self._steps) > 1 and (taken < least or self._now.spent > target):
+                self._steps.pop()
+                taken += 1
+            least *= 2
+        return Selection((), (), self._head, self.inputs.now)
+
+    def _fill(self, *, first: bool) -> None:
+        if first:
+            others = self._tail or self._hits
+            self._add_state(min(self._left, self.budget.state) if others else self._left)
+            self._add_tail(min(self._left, self.budget.tail))
+        seen = Seen()
+        for unit in self._now.units.values():
+            for entry in unit.entries:
+                seen.add(entry.event)
+        self._add_hits(seen)
+        self._add_tail(self._left)
+        self._add_neighbours(seen)
+        self._lengthen()
+        if self._now.level:
+            self._add_state(self._left)
+
+    def _add(self, unit: _Unit) -> None:
+        step = self._now
+        old = step.units.get(_key(unit))
+        units = {**step.units, _key(unit): unit}
+        self._steps.append(
+            replace(step, units=units, spent=step.spent + unit.cost - (old.cost if old else 0))
+        )
+
+    def _add_state(self, room: int) -> None:
+        """Show the state as fully as `room` more tokens allow."""
+        step = self._now
+        held = self.count("\n".join(step.state)) + 1 if step.state else 0
+        for level, lines in self._states(room + held):
+            if level >= step.level:
+                return
+            cost = self.count("\n".join(lines)) + 1
+            if cost <= room + held:
+                self._steps.append(
+                    replace(step, state=lines, level=level, spent=step.spent + cost - held)
+                )
+                return
+
+    def _states(self, room: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Give the state's renderings, from the whole to its first line."""
+        document = self.inputs.document
+        if document is None or not document.document:
+            return
+        title = (
+            f"# State: {label(document.schema)} v{document.schema_version}, "
+            f"version {document.version}, up to entry {document.log_position}"
+        )
+        lines: list[str] = []
+        for level in range(len(LEVELS)):
+            lines = outline(dict(document.document), self.inputs.stale, level=level)
+            size = sum(map(len, lines))
+            if not too_long_to_count(size, room):
+                yield level, (title if level == 0 else f"{title} (shortened)", *lines)
+        kept = len(lines) - 1
+        while kept > 0:
+            mark = f"… {len(lines) - kept} more lines of the state"
+            yield len(LEVELS) - 1, (f"{title} (shortened)", *lines[:kept], mark)
+            kept = kept * 4 // 5
+
+    def _add_tail(self, room: int) -> None:
+        """Add tail entries, newest first, up to the first that does not fit at all."""
+        limit = self._now.spent + room
+        most = max(64, self.budget.tail // 2)
+        shown = {e.position: e for u in self._now.units.values() for e in u.entries}
+        for event in reversed(self._tail):
+            position = event.position
+            if position in shown and shown[position].part == "tail":
+                continue
+            members = self._members(position)
+            if members is None:
+                continue
+            unit = self._unit(members, "tail", limit - self._now.spent, most)
+            if unit is None:
+                return
+            self._add(unit)
+            shown |= {entry.position: entry for entry in unit.entries}
+
+    def _add_hits(self, seen: Seen) -> None:
+        misses = 0
+        most = max(64, self.budget.total // 8)
+        for position, hit in self._hits.items():
+            if misses >= _MISSES or self._left < 4:
+                return
+            if self._shows(position) or (members := self._members(position)) is None:
+                continue
+            if len(members) == 1 and (other := seen.repeats(hit.event)) is not None:
+                self._reasons[position] = f"repeats {other}"
+                continue
+            unit = self._unit(members, "retrieved", self._left, most)
+            misses = misses + 1 if unit is None else 0
+            if unit:
+                self._add(unit)
+                for event in members:
+                    seen.add(event)
+
+    def _add_neighbours(self, seen: Seen) -> None:
+        if not self.inputs.neighbours:
+            return
+        shown = {e.position for u in self._now.units.values() for e in u.entries}
+        for hit in [h for p, h in self._hits.items() if p in shown]:
+            at = hit.event.position
+            for position in (at - 1, at + 1, at - 2, at + 2, at - 3, at + 3):
+                if position not in self.inputs.neighbours or self._shows(position):
+                    continue
+                members = self._members(position)
+                if members is None or seen.repeats(members[0]) is not None:
+                    continue
+                unit = self._unit(members, "retrieved", self._left, 0, f"neighbour of {at}")
+                if unit:
+                    self._add(unit)
+
+    def _lengthen(self) -> None:
+        """Give entries that were cut what room is left, most valuable first."""
+        for unit in list(self._now.units.values()):
+            if self._left < _LEAST:
+                return
+            if any(entry.cut for entry in unit.entries):
+                longer = self._fit(
+                    [replace(entry, cut=None) for entry in unit.entries], unit.cost + self._left
+                )
+                if longer and longer.cost > unit.cost:
+                    self._add(longer)
+
+    def _shows(self, position: int) -> bool:
+        return any(e.position == position for u in self._now.units.values() for e in u.entries)
+
+    # -- units ------------------------------------------------------------------------------
+
+    def _group(self) -> dict[int, tuple[int, ...]]:
+        """Join tool calls with their results: for each position, all that go together."""
+        joined: dict[int, set[int]] = {}
+        for position, others in self.inputs.partners.items():
+            for other in others:
+                if other != position:
+                    joined.setdefault(position, set()).add(other)
+                    joined.setdefault(other, set()).add(position)
+        groups: dict[int, tuple[int, ...]] = {}
+        for position in joined:
+            if position in groups:
+                continue
+            found, waiting = {position}, [position]
+            while waiting:
+                new = joined[waiting.pop()] - found
+                found |= new
+                waiting += new
+            group = tuple(sorted(p for p in found if self._is_tool(p)))
+            types = {self._events[p].event_type for p in group if p in self._events}
+            missing = any(p not in self._events for p in group)
+            if len(group) > 1 and (missing or len(types) > 1):
+                groups |= dict.fromkeys(group, group)
+        return groups
+
+    def _is_tool(self, position: int) -> bool:
+        event = self._events.get(position)
+        return event is None or event.event_type in ("tool_call", "tool_result")
+
+    def _members(self, position: int) -> list[Event] | None:
+        """Give the events to show with one, itself included, or None where there is nothing."""
+        group = self._groups.get(position, (position,))
+        if any(p not in self._events for p in group):
+            self._reasons[position] = "its tool call or result was not loaded"
+            return None
+        members = [self._events[p] for p in group]
+        if len(members) == 1 and not visible(body(members[0])).strip():
+            self._reasons[position] = "blank"
+            return None
+        return members
+
+    def _unit(
+        self, members: list[Event], part: Part, room: int, most: int, reason: str = ""
+    ) -> _Unit | None:
+        """Make a unit that fits `room`, cut where an entry is longer than `most` (0: never)."""
+        entries = self._entries(members, part, reason)
+        room -= self._surroundings(entries)
+        if room <= 0:
+            return None
+        size = sum(len(body(event)) for event in members)
+        if not too_long_to_count(size, room):
+            whole = _Unit(tuple(entries), self._cost(entries))
+            if whole.cost <= room and (not most or whole.cost <= most * len(members)):
+                return self._with_surroundings(whole)
+            if not most or (whole.cost <= most and room < _LEAST):
+                return None
+        if not most or room < _LEAST:
+            return None
+        unit = self._fit(entries, min(room, most * len(members)))
+        return self._with_surroundings(unit) if unit else None
+
+    def _entries(self, members: list[Event], part: Part, reason: str) -> list[Entry]:
+        group = tuple(event.position for event in members) if len(members) > 1 else ()
+        entries = []
+        for event in members:
+            hit = self._hits.get(event.position)
+            why = reason or "tail"
+            if part == "retrieved" and not reason:
+                why = "; ".join(hit.reasons) if hit else "goes with its tool call"
+            entries.append(Entry(event, part, why, hit, group))
+        return entries
+
+    def _fit(self, entries: list[Entry], room: int) -> _Unit | None:
+        """Cut the long ones of some entries so that all cost `room` together at most."""
+        costs = [
+            room + 1 if too_long_to_count(len(body(e.event)), room) else self._cost([e])
+            for e in entries
+        ]
+        fitted: list[Entry] = []
+        for entry, cost, share in zip(entries, costs, shares(costs, room), strict=True):
+            one = entry if cost <= share else cut(entry, share, lambda e: self._cost([e]))
+            if one is None:
+                return None
+            fitted.append(one)
+        unit = _Unit(tuple(fitted), self._cost(fitted))
+        return unit if unit.cost <= room else None
+
+    def _surroundings(self, entries: list[Entry]) -> int:
+        """Estimate the headings and gap marks that entries bring with them."""
+        shown = {e.position: e.event for u in self._now.units.values() for e in u.entries}
+        spent = 0
+        for entry in entries:
+            event = entry.event
+            before, after = shown.get(event.position - 1), shown.get(event.position + 1)
+            if not before and not after:
+                spent += self.count(gap(41)) + 1
+                title = heading(event, None)
+                spent += self.count(title) + 1
+            shown[event.position] = event
+        return spent
+
+    def _with_surroundings(self, unit: _Unit) -> _Unit:
+        return unit._replace(cost=unit.cost + self._surroundings(list(unit.entries)))
+
+    # -- the rest ---------------------------------------------------------------------------
+
+    def _smallest(self) -> Selection | None:
+        """Find anything at all that fits: the first part that does, as long as it may be."""
+        for grow in self._fragments():
+            fits: Selection | None = None
+            for candidate in grow:
+                if self._measured(candidate)[1] < 0:
+                    break
+                fits = candidate
+            if fits:
+                return fits
+        return None
+
+    def _fragments(self) -> Iterator[Iterator[Selection]]:
+        """Give each part as selections that grow from the smallest."""
+        blank = Selection((), (), self._head, self.inputs.now, bare=True)
+        states = [lines for _, lines in self._states(self.budget.total)]
+        if states:
+            yield (replace(blank, state=lines) for lines in reversed(states))
+        places: list[tuple[int, Part]] = []
+        places += [(event.position, "tail") for event in reversed(self._tail)]
+        places += [(p, "retrieved") for p in self._hits]
+        for position, part in places:
+            if (members := self._members(position)) is not None:
+                yield self._growing(blank, self._entries(members, part, ""))
+
+    def _growing(self, blank: Selection, entries: list[Entry]) -> Iterator[Selection]:
+        longest = max(len(body(e.event)) for e in entries)
+        size = 1
+        while True:
+            shown = tuple(
+                replace(e, cut=None if len(body(e.event)) <= size else (0, size)) for e in entries
+            )
+            yield replace(blank, entries=shown)
+            if size >= longest:
+                return
+            size = size + max(1, size // 4)
+
+    def dropped(self, selection: Selection) -> Iterator[tuple[str, str, int | None, int | None]]:
+        """Give (part, reason, position, tokens) of what the selection leaves out."""
+        document = self.inputs.document
+        if document is not None and document.document:
+            whole = next(self._states(1 << 60), None)
+            if whole and selection.state != whole[1]:
+                tokens = self._counts.get("\n".join(whole[1]))
+                kept = self.count("\n".join(selection.state)) if selection.state else 0
+                reason = "shortened to fit the budget" if selection.state else "over the budget"
+                yield "state", reason, None, tokens - kept if tokens is not None else None
+        if self.inputs.tail_omitted:
+            yield "tail", f"{self.inputs.tail_omitted} older entries were not loaded", None, None
+        shown = {entry.position for entry in selection.entries}
+        tail = {event.position for event in self._tail}
+        for part, positions in (("tail", sorted(tail, reverse=True)), ("retrieved", self._hits)):
+            for position in positions:
+                if position in shown or (part == "retrieved" and position in tail):
+                    continue
+                entry = Entry(self._events[position], "retrieved", "")
+                reason = self._reasons.get(position, "over the budget")
+                yield part, reason, position, self._counts.get(entry_text(entry))
+
+
+def _position(item: Event | Entry) -> int:
+    return item.position
+
+
+def _key(unit: _Unit) -> int:
+    return unit.entries[0].position
