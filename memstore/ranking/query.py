@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import regex
+import re
 
 from memstore.ranking.frame import QueryFeatures
 
-_WORD = regex.compile(r"\w+")
-_TIME = regex.compile(
+_WORD = re.compile(r"\w+")
+_TIME = re.compile(
     r"^\W*(when|since when|until when|how long|(in |on |at )?(what|which) "
     r"(date|day|week|weekend|month|season|year|time))\b"
 )
-_NUMBER = regex.compile(r"\bhow (many|much|old|often|long|far|big|tall)\b")
+_NUMBER = re.compile(r"\bhow (many|much|old|often|long|far|big|tall)\b")
 _LIMIT = 4_000
 
 

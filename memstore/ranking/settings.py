@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +43,17 @@ class Settings:
     question: float = -0.2
     """It is itself a question."""
 
+    def weights(self) -> dict[str, float]:
+        """Return the features' weights by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NO_WEIGHTS}
+
     def without(self, *names: str) -> Settings:
         """Return a copy with the given weights at 0, to measure what each is worth."""
         return replace(self, **dict.fromkeys(names, 0.0))
 
 
-_ALONE = (
-    "window",
-    "adjacent",
-    "near",
-    "answer",
-    "session",
-    "actor",
-    "user",
-    "question",
-)
+_NO_WEIGHTS = frozenset({"candidates", "reach", "k1", "b", "reciprocal"})
+_ALONE = tuple(set(Settings().weights()) - {"lexical", "vector"})
 
 LEXICAL = Settings().without("vector", *_ALONE)
 """BM25 alone."""
