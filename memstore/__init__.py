@@ -1,0 +1,109 @@
+"""The memory that an agent keeps when its process does not survive.
+
+Structured state on one track, an append-only log on the other, both in Postgres; at a restart
+the agent gets its state, the log's tail and the entries that bear on its task, within a token
+budget.
+"""
+
+from __future__ import annotations
+
+from memstore._async.memory import AsyncMemory
+from memstore._async.migrations import migrate as migrate_async
+from memstore._async.store import AsyncMemoryStore
+from memstore._sync.memory import Memory
+from memstore._sync.migrations import migrate
+from memstore._sync.store import MemoryStore
+from memstore.annotations import Cue, Fresh
+from memstore.budget import Budget
+from memstore.config import Settings
+from memstore.context import Context
+from memstore.default_schema import DEFAULT_SCHEMA, ActiveTask, AgentState, ConfirmedFact, Issue
+from memstore.documents import Change
+from memstore.encoding import load_encoder
+from memstore.errors import (
+    ConfigurationError,
+    EncoderFailed,
+    EncoderMismatch,
+    IdempotencyConflict,
+    InvalidInput,
+    MemstoreError,
+    MigrationFailed,
+    MigrationRequired,
+    MissingExtra,
+    NewerSchema,
+    NotFound,
+    SchemaError,
+    StateConflict,
+    StorageError,
+)
+from memstore.freshness import Stale
+from memstore.ranking import Settings as Ranking
+from memstore.schema import StateSchema
+from memstore.space import Space
+from memstore.state import Committed, State, Version
+from memstore.tokens import o200k
+from memstore.types import (
+    Appended,
+    Encoder,
+    Event,
+    Hit,
+    Identity,
+    LegScore,
+    NewEvent,
+    Reranker,
+    SearchResult,
+    TokenCounter,
+)
+
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "ActiveTask",
+    "AgentState",
+    "Appended",
+    "AsyncMemory",
+    "AsyncMemoryStore",
+    "Budget",
+    "Change",
+    "Committed",
+    "ConfigurationError",
+    "ConfirmedFact",
+    "Context",
+    "Cue",
+    "Encoder",
+    "EncoderFailed",
+    "EncoderMismatch",
+    "Event",
+    "Fresh",
+    "Hit",
+    "IdempotencyConflict",
+    "Identity",
+    "InvalidInput",
+    "Issue",
+    "LegScore",
+    "Memory",
+    "MemoryStore",
+    "MemstoreError",
+    "MigrationFailed",
+    "MigrationRequired",
+    "MissingExtra",
+    "NewEvent",
+    "NewerSchema",
+    "NotFound",
+    "Ranking",
+    "Reranker",
+    "SchemaError",
+    "SearchResult",
+    "Settings",
+    "Space",
+    "Stale",
+    "State",
+    "StateConflict",
+    "StateSchema",
+    "StorageError",
+    "TokenCounter",
+    "Version",
+    "load_encoder",
+    "migrate",
+    "migrate_async",
+    "o200k",
+]

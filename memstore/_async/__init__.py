@@ -1,0 +1,1 @@
+"""The store, asynchronous. memstore/_sync is generated from this package."""

@@ -1,0 +1,193 @@
+"""Resume: state, tail and retrieved entries read in one place and assembled to a context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from memstore import ranking, sql
+from memstore._async import log, rows, searching
+from memstore._async.database import Conn
+from memstore.budget import Budget
+from memstore.candidates import LEGS, Clock, Found, distinct, to_hit
+from memstore.context import Context, ContextInputs, StateDocument, assemble
+from memstore.filters import EventFilter
+from memstore.state import M, State
+from memstore.text import clean_text
+from memstore.tokens import o200k
+from memstore.types import Event, Hit, SearchResult, TokenCounter
+
+if TYPE_CHECKING:
+    from memstore._async.memory import AsyncMemory
+    from memstore._async.store import AsyncMemoryStore
+
+TASK_WEIGHT = 1.0
+CUE_WEIGHT = 0.7
+MAX_CUES = 4
+#: An entry takes about this many tokens at the least, with its share of headings.
+LEAST_TOKENS = 8
+MOST_ENTRIES = 400
+NEIGHBOURS = (-1, 1)
+
+
+async def resume(
+    store: AsyncMemoryStore,
+    memory: AsyncMemory[M],
+    task: str | None,
+    budget: Budget,
+    counter: TokenCounter | None,
+    settings: ranking.Settings | None,
+) -> Context:
+    """Assemble what the agent needs to go on; see `AsyncMemory.resume`."""
+    settings = settings or ranking.Settings()
+    clock = Clock.start()
+    state = await memory.state()
+    clock.lap("state")
+    queries = make_queries(clean_text(task or ""), memory.schema.cues(state.value))
+    vectors, degraded = await searching.encode_query(store, [query for query, _ in queries])
+    clock.lap("encode")
+    most = min(MOST_ENTRIES, budget.total // LEAST_TOKENS + 1)
+    memory_id = memory.identity.memory_id
+    found: list[tuple[Found, float]] = []
+    async with store._db.transaction() as conn:
+        tail = await read_tail(conn, memory_id, state.log_position, most)
+        clock.lap("tail")
+        for (query, weight), vector in zip(queries, vectors, strict=True):
+            one = await searching.find(
+                conn, memory_id, store._space, query, vector, EventFilter(), settings, clock
+            )
+            if one is not None:
+                found.append((one, weight))
+        hits = await merged_hits(conn, memory_id, found, most)
+        events = {hit.event.position: hit.event for hit in hits} | {e.position: e for e in tail}
+        neighbours = await read_neighbours(conn, memory_id, hits, events)
+        joined = await read_partners(conn, memory_id, events | neighbours)
+        unencoded = await searching.count_unencoded(conn, memory_id, store._space)
+        clock.lap("entries")
+    everything = joined | neighbours | events
+    inputs = ContextInputs(
+        now=datetime.now(UTC),
+        task=task or "",
+        state=state,
+        document=as_document(state),
+        stale=state.stale,
+        tail=tail,
+        tail_omitted=max(0, state.log_end - state.log_position - len(tail)),
+        hits=hits,
+        neighbours=neighbours,
+        partners=partners_of(everything),
+        joined=joined,
+        search=SearchResult(
+            hits=tuple(hits),
+            leg_hits={leg: sum(one.leg_hits[leg] for one, _ in found) for leg in LEGS},
+            unencoded=unencoded,
+            degraded=degraded,
+            milliseconds=clock.milliseconds,
+        ),
+        degraded=degraded,
+        milliseconds=clock.milliseconds,
+    )
+    context = assemble(inputs, budget, counter or o200k())
+    clock.lap("assemble")
+    context.milliseconds.update(clock.milliseconds)
+    return context
+
+
+def make_queries(task: str, cues: Sequence[str]) -> list[tuple[str, float]]:
+    """List the queries with their weights: the task first, then what the state works on.
+
+    The task is not the record's language; the state's active task and open issues are nearer.
+    """
+    texts = distinct([task, *cues])
+    if task.strip():
+        return [(text, TASK_WEIGHT if text == task else CUE_WEIGHT) for text in texts][
+            : MAX_CUES + 1
+        ]
+    return [(text, TASK_WEIGHT) for text in texts[:MAX_CUES]]
+
+
+def as_document(state: State[Any]) -> StateDocument | None:
+    if not state.version:
+        return None
+    return StateDocument(
+        document=state.document,
+        schema=state.schema_name,
+        schema_version=state.schema_version,
+        version=state.version,
+        log_position=state.log_position,
+    )
+
+
+async def read_tail(conn: Conn, memory_id: UUID, after: int, limit: int) -> list[Event]:
+    """Read the newest events after a position, in order."""
+    statement = sql.statement("tail_events")
+    parameters = {"memory_id": memory_id, "after": after, "limit": limit}
+    cursor = await conn.execute(statement, parameters)
+    return [rows.event(row) for row in reversed(await cursor.fetchall())]
+
+
+async def merged_hits(
+    conn: Conn, memory_id: UUID, found: Sequence[tuple[Found, float]], most: int
+) -> list[Hit]:
+    """Merge several queries' rankings and read the best entries."""
+    best = ranking.merge(
+        [(one.frame.position, one.ranked) for one, _ in found], [weight for _, weight in found]
+    )[:most]
+    events = await log.at(conn, memory_id, [position for position, _ in best])
+    places = [
+        {int(p): index for index, p in enumerate(one.frame.position.tolist())} for one, _ in found
+    ]
+    hits = []
+    for position, score in best:
+        seen = [
+            (float(one.ranked.scores[place[position]]) * weight, one, place[position])
+            for (one, weight), place in zip(found, places, strict=True)
+            if position in place
+        ]
+        _, one, index = max(seen, key=lambda item: item[0])
+        hits.append(to_hit(events[position], one, index, score))
+    return hits
+
+
+async def read_neighbours(
+    conn: Conn, memory_id: UUID, hits: Sequence[Hit], known: dict[int, Event]
+) -> dict[int, Event]:
+    """Read the entries beside the hits, in the same session."""
+    wanted = {
+        hit.event.position + step: hit.event.session_id for hit in hits for step in NEIGHBOURS
+    }
+    found = await log.at(conn, memory_id, wanted.keys() - known.keys())
+    return {
+        position: event for position, event in found.items() if event.session_id == wanted[position]
+    }
+
+
+async def read_partners(
+    conn: Conn, memory_id: UUID, events: dict[int, Event]
+) -> dict[int, Event]:
+    """Read the tool calls and results that share a correlation id with some events."""
+    ids = {
+        event.correlation_id
+        for event in events.values()
+        if event.correlation_id and event.event_type in ("tool_call", "tool_result")
+    }
+    if not ids:
+        return {}
+    found = await log.correlated(conn, memory_id, sorted(ids))
+    return {event.position: event for event in found if event.position not in events}
+
+
+def partners_of(events: dict[int, Event]) -> dict[int, tuple[int, ...]]:
+    """Give each tool call or result the others under its correlation id."""
+    groups: dict[str, list[int]] = {}
+    for position, event in sorted(events.items()):
+        if event.correlation_id and event.event_type in ("tool_call", "tool_result"):
+            groups.setdefault(event.correlation_id, []).append(position)
+    return {
+        position: tuple(other for other in group if other != position)
+        for group in groups.values()
+        if len(group) > 1
+        for position in group
+    }

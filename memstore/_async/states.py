@@ -1,0 +1,230 @@
+"""The state track: loading with migration, compare-and-set saving, history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic
+
+from memstore import documents, freshness, sql
+from memstore._async import log
+from memstore._async.database import AsyncDatabase, Conn
+from memstore.errors import InvalidInput, NotFound, StateConflict
+from memstore.schema import StateSchema
+from memstore.state import Kind, M, State, Version
+from memstore.text import check_time, clean_text, dumps
+from memstore.types import Identity
+
+Document = dict[str, Any]
+Patch = dict[str, Any] | list[dict[str, Any]]
+
+MAX_REASON = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(Generic[M]):
+    """A state about to be saved."""
+
+    value: M
+    marks: dict[str, Any] | None = None  # None: carried over from the version before
+    kind: Kind = "save"
+    author: str | None = None
+    reason: str | None = None
+    log_position: int | None = None  # None: the log's end
+
+
+def _loaded(
+    schema: StateSchema[M], identity: Identity, row: dict[str, Any] | None, log_end: int
+) -> State[M]:
+    if row is None:
+        value = schema.initial()
+        return State(
+            value=value,
+            version=0,
+            schema_name=schema.name,
+            schema_version=schema.version,
+            log_position=0,
+            log_end=log_end,
+            stale=(),
+            document=schema.dump(value),
+            marks={},
+            kind="save",
+            author=None,
+            reason=None,
+            created_at=None,
+        )
+    created_at = row["created_at"].astimezone(UTC)
+    value, document, steps = schema.read(
+        row["document"],
+        row["schema_version"],
+        name=row["schema_name"],
+        memory=str(identity),
+        state_version=row["version"],
+    )
+    now, marks = datetime.now(UTC), row["marks"]
+    if steps:
+        # A migration may have moved what a mark was on: what has none dates from this version.
+        marks = freshness.carry_marks(
+            schema, document, marks, document, now, old_saved_at=created_at
+        )
+    return State(
+        value=value,
+        version=row["version"],
+        schema_name=row["schema_name"],
+        schema_version=row["schema_version"],
+        log_position=row["log_position"],
+        log_end=log_end,
+        stale=tuple(freshness.stale(schema, document, marks, now, value=value)),
+        document=document,
+        marks=marks,
+        kind=row["kind"],
+        author=row["author"],
+        reason=row["reason"],
+        created_at=created_at,
+    )
+
+
+async def load(conn: Conn, identity: Identity, schema: StateSchema[M]) -> State[M]:
+    """Load the head, migrated; the schema's initial state where nothing was saved."""
+    cursor = await conn.execute(sql.statement("head_state"), {"memory_id": identity.memory_id})
+    row = await cursor.fetchone()
+    log_end = row["log_end"] if row else 0
+    return _loaded(schema, identity, row if row and row["version"] else None, log_end)
+
+
+async def load_at(
+    db: AsyncDatabase,
+    identity: Identity,
+    schema: StateSchema[M],
+    *,
+    version: int | None,
+    position: int | None,
+    as_of: datetime | None,
+) -> State[M]:
+    """Load the state as it was; raises `NotFound` where there was none."""
+    given = {
+        "version": version,
+        "position": position,
+        "as_of": None if as_of is None else check_time(as_of, "as_of"),
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if len(chosen) != 1:
+        raise InvalidInput("give one of version, position and as_of", path="state")
+    ((name, value),) = chosen.items()
+    statement = {
+        "version": "state_at_version",
+        "position": "state_at_position",
+        "as_of": "state_at_time",
+    }[name]
+    row = await db.fetch_one(
+        sql.statement(statement), {"memory_id": identity.memory_id, name: value}
+    )
+    if row is None:
+        raise NotFound(f"{identity} has no state at {name} {value}")
+    return _loaded(schema, identity, row, row["log_end"])
+
+
+async def save(
+    conn: Conn,
+    identity: Identity,
+    tenant_id: int,
+    schema: StateSchema[M],
+    before: State[M],
+    draft: Draft[M],
+) -> State[M]:
+    """Write the version after `before` inside the caller's transaction.
+
+    Raises `StateConflict` when `before` is not the head any more.
+    """
+    document = schema.dump(draft.value)
+    parameters = {"memory_id": identity.memory_id, "expected_version": before.version}
+    statement = sql.statement("advance_head")
+    row = await (await conn.execute(statement, parameters)).fetchone()
+    if row is None:
+        counters = await log.lock_memory(conn, identity, tenant_id)
+        if counters["head_version"] != before.version:
+            raise StateConflict(
+                expected_version=before.version, actual_version=counters["head_version"]
+            )
+        row = await (await conn.execute(statement, parameters)).fetchone()
+        assert row is not None
+    log_end, saved_at = row["last_position"], row["saved_at"].astimezone(UTC)
+    log_position = log_end if draft.log_position is None else draft.log_position
+    if not 0 <= log_position <= log_end:
+        raise InvalidInput(f"the log ends at {log_end}, not {log_position}", path="log_position")
+    marks = draft.marks
+    if marks is None:
+        old = before.document if before.version else None
+        marks = freshness.carry_marks(schema, old, before.marks, document, saved_at)
+    new: dict[str, Any] = {
+        "version": before.version + 1,
+        "schema_name": schema.name,
+        "schema_version": schema.version,
+        "log_position": log_position,
+        "kind": draft.kind,
+        "author": _note(draft.author, "author"),
+        "reason": _note(draft.reason, "reason"),
+        "created_at": saved_at,
+    }
+    await conn.execute(
+        sql.statement("insert_state"),
+        new
+        | {
+            "memory_id": identity.memory_id,
+            "tenant_id": tenant_id,
+            "document": dumps(document),
+            "marks": dumps(marks),
+        },
+    )
+    value = schema.load(document)
+    return State(
+        value=value,
+        log_end=log_end,
+        stale=tuple(freshness.stale(schema, document, marks, saved_at, value=value)),
+        document=document,
+        marks=marks,
+        **new,
+    )
+
+
+def _note(text: str | None, name: str) -> str | None:
+    if text is None:
+        return None
+    clean = clean_text(text)
+    if len(clean) > MAX_REASON:
+        raise InvalidInput(f"at most {MAX_REASON} characters", path=name)
+    return clean
+
+
+def patched(schema: StateSchema[M], state: State[M], patch: Patch) -> M:
+    """Apply a JSON Merge Patch (a dict) or a JSON Patch (a list) and validate the result."""
+    if isinstance(patch, list):
+        return schema.accept(documents.json_patch(state.document, patch))
+    return schema.accept(documents.merge_patch(state.document, patch))
+
+
+def edited(schema: StateSchema[M], state: State[M], fn: Callable[[M], Any]) -> M:
+    """Give a copy to `fn`, which changes it or returns another; validate the result.
+
+    Whatever `fn` returns that is no model of the schema (the None of ``dict.update``, say) is
+    ignored, and the changed copy counts.
+    """
+    copy = schema.load(state.document)
+    returned = fn(copy)
+    return returned if isinstance(returned, schema.model) else copy
+
+
+async def history(
+    db: AsyncDatabase, identity: Identity, *, before: int, limit: int
+) -> list[Version]:
+    """List versions, newest first."""
+    if not 1 <= limit <= log.MAX_PAGE:
+        raise InvalidInput(f"a page holds 1 to {log.MAX_PAGE} versions", path="limit")
+    parameters = {"memory_id": identity.memory_id, "before": before, "limit": limit}
+    async with db.transaction() as conn:
+        cursor = await conn.execute(sql.statement("state_history"), parameters)
+        return [
+            Version(**row | {"created_at": row["created_at"].astimezone(UTC)})
+            for row in await cursor.fetchall()
+        ]

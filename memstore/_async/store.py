@@ -1,0 +1,282 @@
+"""Opening a database and handing out memories."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, overload
+from uuid import UUID
+
+import psycopg
+
+from memstore import sql
+from memstore._async import encoding_queue, migrations, spaces
+from memstore._async.database import AsyncDatabase, wrap
+from memstore._async.memory import AsyncMemory
+from memstore._async.runtime import Lock, in_thread
+from memstore.config import Settings
+from memstore.default_schema import DEFAULT_SCHEMA, AgentState
+from memstore.embedded import EmbeddedServer, default_data_dir
+from memstore.encoding.source import EncoderSource
+from memstore.errors import EncoderMismatch, MigrationRequired, NotFound
+from memstore.schema import StateSchema
+from memstore.space import Space
+from memstore.state import M
+from memstore.text import check_id
+from memstore.types import Encoder, Identity
+from memstore.worker import Worker
+
+
+class AsyncMemoryStore:
+    """Every memory of one tenant in one Postgres.
+
+    Open it with `embedded` or `connect`, and close it, or use it as a context manager.
+    """
+
+    def __init__(
+        self, db: AsyncDatabase, settings: Settings, encoder: str | Encoder | None
+    ) -> None:
+        """Use `embedded` or `connect` instead."""
+        self.settings = settings
+        self._db = db
+        self._encoders = EncoderSource(encoder, settings.cache_dir)
+        self._space: Space | None = None
+        self._lock = Lock()
+        self._server: EmbeddedServer | None = None
+        self._worker: Worker | None = None
+        self._closed = False
+
+    # opening and closing
+
+    @classmethod
+    async def embedded(
+        cls,
+        data_dir: Path | str | None = None,
+        *,
+        encoder: str | Encoder | None = "default",
+        settings: Settings | None = None,
+    ) -> Self:
+        """Open a real Postgres with pgvector in a folder of the user's, started if need be.
+
+        `data_dir` is by default ``MEMSTORE_DATA_DIR``, else a folder below the user's data
+        folder. Any number of processes may open the same folder. The database is migrated, and
+        the encoder's space made. `encoder` is a model's name, an `Encoder`, or None for a store
+        that searches by words alone; "default" is the setting's.
+
+        Raises `MissingExtra` without the extra ``embedded``, `ConfigurationError` for a folder
+        that another Postgres version made, `EncoderMismatch` when another encoder serves.
+        """
+        settings = settings or Settings()
+        folder = Path(data_dir) if data_dir else settings.data_dir or default_data_dir()
+        server = await in_thread(EmbeddedServer.acquire, folder)
+        try:
+            await migrations.migrate(server.url)
+            store = await cls._open(server.url, settings, encoder, server, prepare_space=True)
+        except BaseException:
+            await in_thread(server.release)
+            raise
+        return store
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str | None = None,
+        *,
+        tenant: str | None = None,
+        encoder: str | Encoder | None = "default",
+        settings: Settings | None = None,
+    ) -> Self:
+        """Open any Postgres with pgvector that ``memstore migrate`` has prepared.
+
+        `url` is a libpq URL or conninfo, by default ``MEMSTORE_URL``; ``PG*`` variables fill in
+        what it leaves out. Its role must be a member of memstore_server and memstore_worker.
+
+        Raises `StorageError` when there is no connection, `MigrationRequired` when the database
+        is not at this code's migrations, `NotFound` for an unknown tenant, `EncoderMismatch`
+        when another encoder serves there.
+        """
+        settings = settings or Settings()
+        if tenant is not None:
+            settings = settings.model_copy(update={"tenant": tenant})
+        return await cls._open(url or settings.url or "", settings, encoder)
+
+    @classmethod
+    async def _open(
+        cls,
+        url: str,
+        settings: Settings,
+        encoder: str | Encoder | None,
+        server: EmbeddedServer | None = None,
+        *,
+        prepare_space: bool = False,
+    ) -> Self:
+        db = AsyncDatabase(
+            url,
+            pool_size=settings.pool_size,
+            connect_timeout=settings.connect_timeout,
+            prepare=settings.prepare,
+            revive=server.ensure_running if server else None,
+        )
+        store = cls(db, settings, settings.encoder if encoder == "default" else encoder)
+        await db.open()
+        try:
+            await store._prepare(prepare_space)
+        except psycopg.Error as error:
+            await db.close()
+            raise wrap(error) from error
+        except BaseException:
+            await db.close()
+            raise
+        store._server = server
+        if settings.encode_in_background and store._space is not None:
+            store._worker = Worker(url, store._encoders, store._space, settings)
+            store._worker.start()
+        return store
+
+    async def _prepare(self, prepare_space: bool) -> None:
+        """Check migrations, find the tenant and the space."""
+        async with self._db.transaction(role=None) as conn:
+            await migrations.verify(conn)
+        if prepare_space:
+            await self.create_tenant(self.settings.tenant)
+        async with self._db.transaction() as conn:
+            cursor = await conn.execute(
+                sql.statement("tenant_id"), {"name": check_id(self.settings.tenant, "tenant")}
+            )
+            row = await cursor.fetchone()
+            self._space = await spaces.serving(conn)
+        if row is None:
+            raise NotFound(
+                f"there is no tenant {self.settings.tenant!r}: run "
+                f"'memstore migrate --tenant {self.settings.tenant}'"
+            )
+        self._db.tenant_id = row["tenant_id"]
+        name = self._encoders.name
+        if name is None:
+            self._space = None
+        elif self._space is None and prepare_space:
+            dimension = await in_thread(self._encoders.dimension)
+            self._space = await spaces.create(self._db, name, dimension)
+        elif self._space is None:
+            raise MigrationRequired(
+                f"no encoder serves in this database yet: run 'memstore migrate --encoder {name}'"
+            )
+        elif self._space.encoder != name:
+            raise EncoderMismatch(
+                f"this database's vectors are from {self._space.encoder!r}, not {name!r}: open it "
+                f"with that encoder, or fill a space for the new one with "
+                f"'memstore space add {name}' and switch to it"
+            )
+
+    async def close(self) -> None:
+        """Stop encoding, close the connections and let go of the embedded server."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._worker is not None:
+            await in_thread(self._worker.stop)
+        await self._db.close()
+        if self._server is not None:
+            await in_thread(self._server.release)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # memories
+
+    @overload
+    def memory(self, *, agent: str, user: str) -> AsyncMemory[AgentState]: ...
+    @overload
+    def memory(self, *, agent: str, user: str, schema: StateSchema[M]) -> AsyncMemory[M]: ...
+    def memory(
+        self, *, agent: str, user: str, schema: StateSchema[Any] = DEFAULT_SCHEMA
+    ) -> AsyncMemory[Any]:
+        """Name what one agent knows about one user. Nothing is read or written yet.
+
+        `agent` and `user` are compared exactly, up to 512 bytes of UTF-8 each. `schema` is the
+        state's; without one it is `DEFAULT_SCHEMA`.
+        """
+        identity = Identity(self.settings.tenant, check_id(agent, "agent"), check_id(user, "user"))
+        return AsyncMemory(self, identity, schema)
+
+    async def memories(self, *, page: int = 500) -> AsyncIterator[Identity]:
+        """Go through the tenant's memories, in no order that means anything."""
+        after = UUID(int=0)
+        while True:
+            async with self._db.transaction() as conn:
+                cursor = await conn.execute(
+                    sql.statement("list_memories"),
+                    {"tenant_id": self._db.tenant_id, "after": after, "limit": page},
+                )
+                found = await cursor.fetchall()
+            for row in found:
+                yield Identity(self.settings.tenant, row["agent_id"], row["user_id"])
+            if len(found) < page:
+                return
+            after = found[-1]["memory_id"]
+
+    async def create_tenant(self, name: str) -> None:
+        """Make a tenant unless it is there. Needs the owner's role."""
+        async with self._db.transaction(role=None) as conn:
+            await conn.execute(sql.statement("create_tenant"), {"name": check_id(name, "tenant")})
+
+    # encoders and their spaces
+
+    async def encoder(self) -> Encoder | None:
+        """Return the store's encoder, loaded at the first call; None in a store without one.
+
+        Raises `EncoderMismatch` when its dimension is not its space's.
+        """
+        if self._space is None:
+            return None
+        async with self._lock:
+            encoder = await in_thread(self._encoders.get)
+        if encoder.dimension != self._space.dimension:
+            raise EncoderMismatch(
+                f"{encoder.name!r} gives {encoder.dimension} dimensions, its space has "
+                f"{self._space.dimension}: it is another model under the same name"
+            )
+        return encoder
+
+    async def spaces(self) -> list[Space]:
+        """List the spaces: the one that serves, those being filled, those retained."""
+        async with self._db.transaction() as conn:
+            return await spaces.listed(conn)
+
+    async def add_space(self, encoder: Encoder) -> Space:
+        """Make a space for another encoder and queue every entry for it; this one serves on."""
+        return await spaces.create(self._db, encoder.name, encoder.dimension)
+
+    async def switch_space(self, encoder: str) -> Space:
+        """Let a filled space serve, in one transaction; the one before is retained.
+
+        Stores that are open must be opened again with that encoder.
+        """
+        return await spaces.switch(self._db, encoder)
+
+    async def drop_space(self, encoder: str) -> None:
+        """Remove a space that does not serve."""
+        await spaces.drop(self._db, encoder)
+
+    async def fill_space(self, encoder: Encoder) -> int:
+        """Encode what waits in an encoder's space until nothing is due; return how many."""
+        space = await spaces.create(self._db, encoder.name, encoder.dimension)
+        total = 0
+        while await encoding_queue.backlog(self._db, space):
+            total += await encoding_queue.encode_due(
+                self._db, encoder, space, self.settings.lease_seconds
+            )
+        return total
+
+    def _wake_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.wake()

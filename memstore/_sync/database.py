@@ -1,0 +1,153 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""Transactions on a pool: role and tenant per transaction, dead connections replaced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from memstore._sync.runtime import LoopGuard, in_thread
+from memstore.errors import MemstoreError, StorageError
+
+Conn = Connection[DictRow]
+
+SERVER = "memstore_server"
+WORKER = "memstore_worker"
+ERASER = "memstore_eraser"
+
+
+def wrap(error: psycopg.Error) -> StorageError:
+    """Turn a driver's error into ours; the one place where that is done."""
+    return StorageError(f"the database failed: {str(error).strip() or type(error).__name__}")
+
+
+class Database:
+    """A pool of connections whose every transaction states its role and its tenant.
+
+    Both are set with ``SET LOCAL``, in the same message as ``BEGIN``: nothing outlives the
+    transaction, so a pooler in transaction mode can sit between.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int,
+        connect_timeout: float,
+        prepare: bool,
+        revive: Callable[[], object] | None = None,
+    ) -> None:
+        self.url = url
+        self.tenant_id: int | None = None
+        self._revive = revive
+        self._timeout = connect_timeout
+        self._pid = os.getpid()
+        self._attempts = pool_size + 1
+        self._pool: ConnectionPool[Conn] = ConnectionPool(
+            url,
+            min_size=1,
+            max_size=pool_size,
+            timeout=connect_timeout,
+            reconnect_timeout=connect_timeout,
+            open=False,
+            kwargs={
+                "autocommit": True,
+                "row_factory": dict_row,
+                "prepare_threshold": 2 if prepare else None,
+                "application_name": "memstore",
+            },
+            connection_class=Connection[DictRow],
+        )
+
+    def open(self) -> None:
+        self._guard = LoopGuard()
+        self._pool.open()
+        try:
+            self._pool.wait(self._timeout)
+        except (PoolTimeout, psycopg.Error) as error:
+            self._pool.close()
+            raise StorageError(f"no connection within {self._timeout} s") from error
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _prologue(self, role: str | None) -> sql.Composed:
+        parts = [sql.SQL("BEGIN")]
+        if role is not None:
+            parts.append(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+        if self.tenant_id is not None and role != WORKER:
+            parts.append(
+                sql.SQL("SET LOCAL memstore.tenant = {}").format(sql.Literal(str(self.tenant_id)))
+            )
+        return sql.SQL("; ").join(parts)
+
+    def _begin(self, role: str | None) -> Conn:
+        """Take a connection and begin on it; one that died in the pool is replaced.
+
+        Nothing has been said yet when BEGIN fails, so trying again is safe.
+        """
+        self._guard.check()
+        if os.getpid() != self._pid:
+            raise StorageError("a store can't be used across fork(): open one in the child")
+        prologue = self._prologue(role)
+        for attempt in range(self._attempts):
+            try:
+                conn = self._pool.getconn()
+            except PoolTimeout as error:
+                raise StorageError(f"no connection was free within {self._timeout} s") from error
+            try:
+                conn.execute(prologue)
+            except psycopg.OperationalError as error:
+                self._pool.putconn(conn)
+                if not conn.closed or attempt + 1 == self._attempts:
+                    raise wrap(error) from error
+                if self._revive is not None:
+                    in_thread(self._revive)
+            except BaseException:
+                self._pool.putconn(conn)
+                raise
+            else:
+                return conn
+        raise AssertionError("unreachable")  # pragma: no cover - the loop returns or raises
+
+    @contextmanager
+    def transaction(self, role: str | None = SERVER) -> Iterator[Conn]:
+        """Begin as a role and the store's tenant; commit at the end, roll back on an error.
+
+        Raises `StorageError` for whatever the driver raises. When the connection is lost during
+        COMMIT the outcome is unknown to the client: repeat with the same idempotency keys.
+        """
+        conn = self._begin(role)
+        try:
+            try:
+                yield conn
+            except BaseException:
+                if not conn.closed:
+                    conn.rollback()
+                raise
+            conn.commit()
+        except MemstoreError:
+            raise
+        except psycopg.Error as error:
+            raise wrap(error) from error
+        finally:
+            self._pool.putconn(conn)
+
+    def fetch_one(
+        self, statement: sql.Composed | sql.SQL, parameters: dict[str, Any]
+    ) -> DictRow | None:
+        """Read one row in a transaction of its own, sent as one message."""
+        with self.transaction() as conn:
+            return (conn.execute(statement, parameters)).fetchone()
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)

@@ -1,0 +1,224 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""Filling in vectors: claim a memory's backlog, encode it outside any transaction, write it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from memstore import sql
+from memstore._sync import rows
+from memstore._sync.database import WORKER, Database, seconds
+from memstore._sync.runtime import in_thread, sleep
+from memstore.encoding import check_vectors
+from memstore.encoding.passages import Passage, passages
+from memstore.errors import EncoderFailed, EncoderMismatch
+from memstore.space import Space
+from memstore.types import Encoder, Event
+
+logger = logging.getLogger("memstore.encoding")
+
+BATCH = 64
+FIRST_DELAY = 2.0
+LONGEST_DELAY = 3600.0
+POLL_SECONDS = 0.05
+
+Encoded = tuple[Event, list[Passage], Any]
+
+
+def delay(attempts: int) -> float:
+    """Seconds until the next attempt: doubling from two, an hour at most."""
+    return min(FIRST_DELAY * 2.0 ** min(max(attempts - 1, 0), 30), LONGEST_DELAY)
+
+
+def _claim(
+    db: Database, space: Space, memory_id: UUID, lease: float
+) -> tuple[list[tuple[Event, Event | None]], dict[int, int]]:
+    """Claim up to a batch of one memory's due entries; read them with the turn before each."""
+    key = {"memory_id": memory_id, "space_id": space.space_id}
+    with db.transaction(WORKER) as conn:
+        cursor = conn.execute(
+            sql.statement("claim_entries"), key | {"limit": BATCH, "lease": seconds(lease)}
+        )
+        attempts = {row["position"]: row["attempts"] for row in cursor.fetchall()}
+        if not attempts:
+            return [], {}
+        cursor = conn.execute(
+            sql.statement("events_to_encode"), key | {"positions": list(attempts)}
+        )
+        found = cursor.fetchall()
+    pairs = [(rows.event(row), _before(row)) for row in found]
+    return pairs, attempts
+
+
+def _before(row: dict[str, Any]) -> Event | None:
+    if row["before_position"] is None:
+        return None
+    return rows.event(
+        {
+            name.removeprefix("before_"): value
+            for name, value in row.items()
+            if name.startswith("before_")
+        }
+        | {"session_id": row["session_id"], "correlation_id": None}
+    )
+
+
+def encode(encoder: Encoder, pairs: Sequence[tuple[Event, Event | None]]) -> list[Encoded]:
+    """Encode events with their passages; an event without text has none."""
+    split = [(event, passages(event, before, encoder)) for event, before in pairs]
+    texts = [passage.text for _, parts in split for passage in parts]
+    if not texts:
+        return [(event, [], []) for event, _ in split]
+    vectors = check_vectors(encoder.encode(texts), encoder.dimension)
+    encoded: list[Encoded] = []
+    start = 0
+    for event, parts in split:
+        encoded.append((event, parts, vectors[start : start + len(parts)]))
+        start += len(parts)
+    return encoded
+
+
+def _write(db: Database, space: Space, memory_id: UUID, encoded: Sequence[Encoded]) -> None:
+    """Write vectors and take their entries off the queue, together.
+
+    What is no longer queued (its memory was erased meanwhile) is not written.
+    """
+    key = {"memory_id": memory_id, "space_id": space.space_id}
+    positions = [event.position for event, _, _ in encoded]
+    with db.transaction(WORKER) as conn:
+        cursor = conn.execute(sql.statement("take_claimed"), key | {"positions": positions})
+        taken = {row["position"]: row["tenant_id"] for row in cursor.fetchall()}
+        if not taken:
+            return
+        conn.execute(
+            sql.statement("clear_vectors").format(vectors=space.vectors),
+            {"memory_id": memory_id, "positions": list(taken)},
+        )
+        lines = [
+            (event.position, passage, vector)
+            for event, parts, vectors in encoded
+            if event.position in taken
+            for passage, vector in zip(parts, vectors, strict=True)
+        ]
+        conn.execute(
+            sql.statement("insert_vectors").format(vectors=space.vectors),
+            {
+                "memory_id": memory_id,
+                "tenant_id": next(iter(taken.values())),
+                "positions": [position for position, _, _ in lines],
+                "chunks": [passage.chunk for _, passage, _ in lines],
+                "starts": [passage.start for _, passage, _ in lines],
+                "stops": [passage.stop for _, passage, _ in lines],
+                "embeddings": [vector_text(vector) for _, _, vector in lines],
+            },
+        )
+
+
+def vector_text(vector: Any) -> str:
+    """Write a vector in pgvector's text form."""
+    return "[" + ",".join(f"{value:.6g}" for value in vector.tolist()) + "]"
+
+
+def _encoded(
+    encoder: Encoder, pairs: Sequence[tuple[Event, Event | None]]
+) -> list[Encoded] | Exception:
+    """Encode off the loop; hand back whatever the encoder raises, except a misfit."""
+    try:
+        return in_thread(encode, encoder, pairs)
+    except EncoderMismatch:
+        raise
+    except Exception as error:
+        logger.warning("encoding %d entries failed: %s", len(pairs), type(error).__name__)
+        return error
+
+
+def encode_some(db: Database, encoder: Encoder, space: Space, memory_id: UUID, lease: float) -> int:
+    """Encode one batch of a memory's backlog and return how many entries left the queue.
+
+    When a batch fails its entries are tried one by one, so that a failing one holds back
+    nothing but itself: it is tried again later, ever more rarely. Raises `EncoderFailed` when
+    every entry failed, `EncoderMismatch` when the vectors do not fit the space.
+    """
+    pairs, attempts = _claim(db, space, memory_id, lease)
+    if not pairs:
+        return 0
+    encoded = _encoded(encoder, pairs)
+    if not isinstance(encoded, Exception):
+        _write(db, space, memory_id, encoded)
+        return len(pairs)
+    done, last = 0, encoded
+    for pair in pairs:
+        encoded = _encoded(encoder, [pair])
+        if isinstance(encoded, Exception):
+            last, position = encoded, pair[0].position
+            postponed = {
+                "memory_id": memory_id,
+                "space_id": space.space_id,
+                "position": position,
+                "delay": seconds(delay(attempts[position])),
+                "error": f"{type(last).__name__}: {last}"[:500],
+            }
+            with db.transaction(WORKER) as conn:
+                conn.execute(sql.statement("postpone_entry"), postponed)
+        else:
+            _write(db, space, memory_id, encoded)
+            done += 1
+    if not done:
+        raise EncoderFailed(f"the encoder failed: {last}") from last
+    return done
+
+
+def backlog(db: Database, space: Space, memories: int = 16) -> list[UUID]:
+    """List the memories whose entries have been due for longest."""
+    with db.transaction(WORKER) as conn:
+        cursor = conn.execute(
+            sql.statement("backlogged_memories"), {"space_id": space.space_id, "limit": memories}
+        )
+        return [row["memory_id"] for row in cursor.fetchall()]
+
+
+def encode_due(db: Database, encoder: Encoder, space: Space, lease: float) -> int:
+    """Encode one batch for each memory with a backlog; return how many entries were done.
+
+    Raises `EncoderFailed` when all of it failed.
+    """
+    done, failed = 0, None
+    for memory_id in backlog(db, space):
+        try:
+            done += encode_some(db, encoder, space, memory_id, lease)
+        except EncoderFailed as error:
+            failed = error
+    if failed is not None and not done:
+        raise failed
+    return done
+
+
+def waiting(db: Database, space: Space, memory_id: UUID) -> dict[str, Any]:
+    """Count a memory's entries that have no vector yet."""
+    row = db.fetch_one(
+        sql.statement("waiting_entries"), {"memory_id": memory_id, "space_id": space.space_id}
+    )
+    assert row is not None
+    return row
+
+
+def flush(db: Database, encoder: Encoder, space: Space, memory_id: UUID, *, lease: float) -> None:
+    """Encode a memory's backlog here and wait for what others have claimed of it.
+
+    Entries that failed before are tried once more. Raises `EncoderFailed` when some fail again.
+    """
+    key = {"memory_id": memory_id, "space_id": space.space_id}
+    with db.transaction(WORKER) as conn:
+        conn.execute(sql.statement("retry_failed"), key)
+    while True:
+        while encode_some(db, encoder, space, memory_id, lease):
+            pass
+        left = waiting(db, space, memory_id)
+        if not left["waiting"]:
+            return
+        if left["last_error"] is not None:
+            raise EncoderFailed(f"{left['waiting']} entries are not encoded: {left['last_error']}")
+        sleep(POLL_SECONDS)

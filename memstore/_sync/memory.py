@@ -1,0 +1,500 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""One memory: its log, its state, search and resume, under the names that users call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from random import random
+from typing import TYPE_CHECKING, Any, Generic
+
+from memstore import documents, freshness, sql
+from memstore._sync import encoding_queue, log, resuming, searching, states
+from memstore._sync.database import ERASER
+from memstore._sync.runtime import sleep
+from memstore._sync.states import Draft, Patch
+from memstore.budget import Budget
+from memstore.context import Context
+from memstore.errors import InvalidInput, NotFound, StateConflict
+from memstore.filters import EventFilter, OneOrMany
+from memstore.ranking import Settings as Ranking
+from memstore.schema import StateSchema
+from memstore.state import Committed, Kind, M, State, Version
+from memstore.types import (
+    JSON,
+    Appended,
+    Event,
+    Identity,
+    NewEvent,
+    Role,
+    SearchResult,
+    TokenCounter,
+)
+
+if TYPE_CHECKING:
+    from memstore._sync.store import MemoryStore
+
+Events = Iterable[NewEvent | Mapping[str, Any]]
+
+UPDATE_ATTEMPTS = 10
+LATEST = 2**31 - 1
+
+
+def _new_event(event: NewEvent | Mapping[str, Any], index: int) -> NewEvent:
+    if isinstance(event, NewEvent):
+        return event
+    try:
+        return NewEvent(**event)
+    except TypeError as error:
+        raise InvalidInput(f"not an event: {error}", path=f"events[{index}]") from error
+
+
+class Memory(Generic[M]):
+    """What one agent knows about one user: one log and one state.
+
+    Made by ``store.memory(agent=…, user=…)``. Keyword names drop the ``_id`` that the events'
+    fields have: ``session=`` is `Event.session_id`.
+    """
+
+    def __init__(self, store: MemoryStore, identity: Identity, schema: StateSchema[M]) -> None:
+        self.identity = identity
+        self.schema = schema
+        self._store = store
+        self._db = store._db
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.identity}>"
+
+    @property
+    def _tenant_id(self) -> int:
+        assert self._db.tenant_id is not None
+        return self._db.tenant_id
+
+    # the log
+
+    def append(
+        self,
+        events: Events | None = None,
+        *,
+        content: str = "",
+        role: Role = "user",
+        event_type: str = "message",
+        actor: str | None = None,
+        session: str | None = None,
+        occurred_at: datetime | None = None,
+        payload: JSON = None,
+        correlation_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        """Append one event given by keywords, or many given as a list: all of them or none.
+
+        It returns when they are durable; vectors follow. An event whose `idempotency_key` is
+        known keeps the position that it has. `content` is up to 1 MB of UTF-8; NUL and lone
+        surrogates in it become U+FFFD. `payload` is any JSON value, handed back as given.
+
+        Raises `InvalidInput` naming what is refused, `IdempotencyConflict` for a known key with
+        another body, `StorageError` when the database fails; then nothing was stored, except
+        that a connection lost during the commit leaves it open: repeat with the same keys.
+        """
+        if events is None:
+            events = [
+                NewEvent(
+                    content=content,
+                    role=role,
+                    event_type=event_type,
+                    actor=actor,
+                    session_id=session,
+                    occurred_at=occurred_at,
+                    payload=payload,
+                    correlation_id=correlation_id,
+                    idempotency_key=idempotency_key,
+                )
+            ]
+        batch = log.prepare(_new_event(event, index) for index, event in enumerate(events))
+        if not batch:
+            return Appended(positions=())
+        with self._db.transaction() as conn:
+            appended = log.append(conn, self.identity, self._tenant_id, batch)
+        self._store._wake_worker()
+        return appended
+
+    def events(
+        self,
+        *,
+        session: OneOrMany = None,
+        actor: OneOrMany = None,
+        role: OneOrMany = None,
+        event_type: OneOrMany = None,
+        correlation_id: OneOrMany = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[Event]:
+        """Read one page of the log by position; every tag given must hold.
+
+        `since` and `until` bound `occurred_at` as [since, until); `after` and `before` bound the
+        position, exclusive. For the next page pass the last event's position as `after` (as
+        `before` when `newest_first`). `limit` is 1 to 10,000.
+        """
+        where = EventFilter(
+            session=session,
+            actor=actor,
+            role=role,
+            event_type=event_type,
+            correlation_id=correlation_id,
+            since=since,
+            until=until,
+            after=after,
+            before=before,
+        )
+        return log.read(
+            self._db, self.identity.memory_id, where, newest_first=newest_first, limit=limit
+        )
+
+    # the state
+
+    def state(
+        self,
+        *,
+        version: int | None = None,
+        position: int | None = None,
+        as_of: datetime | None = None,
+    ) -> State[M]:
+        """Load the state, brought to the schema's current version, with what is stale in it.
+
+        Without an argument it is the head, or the schema's initial state at version 0 where
+        none was saved. Else it is the one of that `version`; the newest that had absorbed the
+        log no further than `position`; or the one that was the head at `as_of`.
+
+        Raises `NotFound` where there was none, `MigrationFailed`, `NewerSchema`.
+        """
+        if version is position is as_of is None:
+            with self._db.transaction() as conn:
+                return states.load(conn, self.identity, self.schema)
+        return states.load_at(
+            self._db, self.identity, self.schema, version=version, position=position, as_of=as_of
+        )
+
+    def update(
+        self,
+        fn: Callable[[M], Any],
+        *,
+        author: str | None = None,
+        reason: str | None = None,
+        log_position: int | None = None,
+    ) -> State[M]:
+        """Load the state, let `fn` change it, and save it under compare-and-set.
+
+        `fn` gets a copy, which it changes in place, or returns another model. When another
+        writer was faster it is called again on the newer state, ten times at most; so it should
+        have no side effects. Where it changes nothing no version is written. The new state has
+        absorbed the log up to `log_position`, by default the log's end when it was loaded.
+
+        Raises `SchemaError` when the result is not valid, `StateConflict` after ten attempts.
+        """
+        for attempt in range(1, UPDATE_ATTEMPTS + 1):
+            before = self.state()
+            value = states.edited(self.schema, before, fn)
+            absorbed = before.log_end if log_position is None else log_position
+            unchanged = self.schema.dump(value) == before.document
+            if unchanged and before.version and absorbed == before.log_position:
+                return before
+            draft = Draft(value, author=author, reason=reason, log_position=absorbed)
+            try:
+                return self._save(before, draft)
+            except StateConflict:
+                if attempt == UPDATE_ATTEMPTS:
+                    raise
+                sleep(random() * 0.005 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def save(
+        self,
+        value: M,
+        *,
+        expected_version: int,
+        author: str | None = None,
+        reason: str | None = None,
+        log_position: int | None = None,
+    ) -> State[M]:
+        """Save a whole state if the head is still `expected_version` (0: none was saved).
+
+        Raises `StateConflict`, with both versions, when it is not.
+        """
+        committed = self.commit(
+            state=value,
+            expected_version=expected_version,
+            author=author,
+            reason=reason,
+            log_position=log_position,
+        )
+        assert committed.state is not None
+        return committed.state
+
+    def patch(
+        self,
+        patch: Patch,
+        *,
+        expected_version: int | None = None,
+        author: str | None = None,
+        reason: str | None = None,
+        log_position: int | None = None,
+    ) -> State[M]:
+        """Apply a JSON Merge Patch (a dict, RFC 7396) or a JSON Patch (a list, RFC 6902)."""
+        committed = self.commit(
+            state=patch,
+            expected_version=expected_version,
+            author=author,
+            reason=reason,
+            log_position=log_position,
+        )
+        assert committed.state is not None
+        return committed.state
+
+    def commit(
+        self,
+        *,
+        events: Events = (),
+        state: M | Patch | None = None,
+        expected_version: int | None = None,
+        author: str | None = None,
+        reason: str | None = None,
+        log_position: int | None = None,
+    ) -> Committed[M]:
+        """Append events and save a state in one transaction: both or neither.
+
+        `state` is a whole model, which needs `expected_version`, or a patch, which is applied
+        to the head under the memory's lock (and to `expected_version` alone where given). The
+        new state has absorbed the log up to `log_position`, by default its end, with the
+        events of this commit.
+
+        Raises as `append` and `save` do.
+        """
+        if state is None and (expected_version is not None or log_position is not None):
+            raise InvalidInput("expected_version and log_position need a state", path="state")
+        if state is not None and not isinstance(state, (dict, list)) and expected_version is None:
+            raise InvalidInput("a whole state needs expected_version", path="expected_version")
+        batch = log.prepare(_new_event(event, index) for index, event in enumerate(events))
+        saved: State[M] | None = None
+        with self._db.transaction() as conn:
+            log.lock_memory(conn, self.identity, self._tenant_id)
+            appended = Appended(positions=())
+            if batch:
+                appended = log.append(conn, self.identity, self._tenant_id, batch)
+            if state is not None:
+                before = states.load(conn, self.identity, self.schema)
+                if expected_version not in (None, before.version):
+                    raise StateConflict(
+                        expected_version=expected_version, actual_version=before.version
+                    )
+                value = (
+                    states.patched(self.schema, before, state)
+                    if isinstance(state, (dict, list))
+                    else state
+                )
+                draft = Draft(value, author=author, reason=reason, log_position=log_position)
+                saved = states.save(
+                    conn, self.identity, self._tenant_id, self.schema, before, draft
+                )
+        self._store._wake_worker()
+        return Committed(events=appended, state=saved)
+
+    def _save(self, before: State[M], draft: Draft[M]) -> State[M]:
+        with self._db.transaction() as conn:
+            return states.save(conn, self.identity, self._tenant_id, self.schema, before, draft)
+
+    def _saved(self, change: Callable[[State[M]], Draft[M]]) -> State[M]:
+        """Save what `change` makes of the head, under the memory's lock."""
+        with self._db.transaction() as conn:
+            log.lock_memory(conn, self.identity, self._tenant_id)
+            before = states.load(conn, self.identity, self.schema)
+            return states.save(
+                conn, self.identity, self._tenant_id, self.schema, before, change(before)
+            )
+
+    def _marked(
+        self,
+        kind: Kind,
+        mark: Callable[[State[M]], freshness.Marks],
+        author: str | None,
+        reason: str | None,
+    ) -> State[M]:
+        return self._saved(
+            lambda before: Draft(
+                before.value,
+                marks=mark(before),
+                kind=kind,
+                author=author,
+                reason=reason,
+                log_position=before.log_position,
+            )
+        )
+
+    def history(self, *, before: int = LATEST, limit: int = 100) -> list[Version]:
+        """List state versions, newest first: when, by whom, why, and how far in the log.
+
+        For the next page pass the last one's version as `before`.
+        """
+        return states.history(self._db, self.identity, before=before, limit=limit)
+
+    def diff(self, old: int, new: int) -> list[documents.Change]:
+        """List what changed between two versions, both brought to the current schema."""
+        first, second = [
+            (self.state(version=version)).document if version else {} for version in (old, new)
+        ]
+        return documents.diff(first, second)
+
+    def revert(self, *, to: int, author: str | None = None, reason: str | None = None) -> State[M]:
+        """Save an older version's state as a new version.
+
+        What the log holds after that version's log position counts as not absorbed again.
+        """
+        target = self.state(version=to)
+        return self._saved(
+            lambda _: Draft(
+                target.value,
+                marks=target.marks,
+                kind="revert",
+                author=author,
+                reason=reason or f"revert to version {to}",
+                log_position=target.log_position,
+            )
+        )
+
+    def confirm(
+        self, path: str, *, author: str | None = None, reason: str | None = None
+    ) -> State[M]:
+        """Mark a part of the state (a JSON pointer) as true from now on, as a new version."""
+        return self._marked(
+            "confirm",
+            lambda before: freshness.confirm(
+                self.schema, before.document, before.marks, path, datetime.now(UTC)
+            ),
+            author,
+            reason,
+        )
+
+    def flag(self, path: str, reason: str, *, author: str | None = None) -> State[M]:
+        """Mark a part of the state (a JSON pointer) as doubtful, as a new version.
+
+        It is stale until it changes or is confirmed.
+        """
+        return self._marked(
+            "flag",
+            lambda before: freshness.flag(
+                before.document, before.marks, path, reason, datetime.now(UTC)
+            ),
+            author,
+            reason,
+        )
+
+    # search and resume
+
+    def search(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        session: OneOrMany = None,
+        actor: OneOrMany = None,
+        role: OneOrMany = None,
+        event_type: OneOrMany = None,
+        correlation_id: OneOrMany = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        ranking: Ranking | None = None,
+    ) -> SearchResult:
+        """Find the `k` entries that bear most on a query, best first.
+
+        The query is text, never syntax. Tags restrict as in `events`. Exactly min(k, entries
+        that match the tags) come back where the legs can rank that many. When the encoder
+        fails, the lexical leg answers alone and `degraded` says so.
+        """
+        where = EventFilter(
+            session=session,
+            actor=actor,
+            role=role,
+            event_type=event_type,
+            correlation_id=correlation_id,
+            since=since,
+            until=until,
+            after=after,
+            before=before,
+        )
+        return searching.search(self._store, self.identity, query, k, where, ranking)
+
+    def resume(
+        self,
+        task: str | None = None,
+        *,
+        budget: Budget | int = 2048,
+        counter: TokenCounter | None = None,
+        ranking: Ranking | None = None,
+    ) -> Context:
+        """Load what an agent needs to go on, within a token budget.
+
+        It is the state with what is stale in it, the log's tail that the state has not
+        absorbed, and the older entries that bear on the `task`, the state's active task and its
+        open issues. `counter` counts tokens, by default o200k's; the budget holds on what is
+        rendered, in every format.
+        """
+        return resuming.resume(
+            self._store,
+            self,
+            task,
+            budget if isinstance(budget, Budget) else Budget(budget),
+            counter,
+            ranking,
+        )
+
+    # upkeep
+
+    def flush(self) -> None:
+        """Encode what has no vector yet and wait until all of this memory has.
+
+        Raises `EncoderFailed` when entries are left that the encoder fails on.
+        """
+        space, encoder = self._store._space, self._store.encoder()
+        if space is None or encoder is None:
+            return
+        encoding_queue.flush(
+            self._db,
+            encoder,
+            space,
+            self.identity.memory_id,
+            lease=self._store.settings.lease_seconds,
+        )
+
+    def erase(self, *, author: str | None = None, reason: str | None = None) -> None:
+        """Remove this memory for good: its log, its states and all that derives from them.
+
+        What is kept is a record of the erasure under the memory's id, without names. It runs
+        under its own role. Raises `NotFound` where there is nothing.
+        """
+        key = {"memory_id": self.identity.memory_id}
+        tables = self._store.spaces()
+        with self._db.transaction(ERASER) as conn:
+            row = (conn.execute(sql.statement("lock_memory"), key)).fetchone()
+            if row is None:
+                raise NotFound(f"there is no memory {self.identity}")
+            conn.execute(sql.statement("erase_encoding_queue"), key)
+            for space in tables:
+                conn.execute(sql.statement("erase_vectors").format(vectors=space.vectors), key)
+            for name in ("postings", "state_versions", "events", "memory"):
+                conn.execute(sql.statement(f"erase_{name}"), key)
+            conn.execute(
+                sql.statement("record_erasure"),
+                key
+                | {
+                    "tenant_id": self._tenant_id,
+                    "events": row["last_position"],
+                    "versions": row["head_version"],
+                    "author": author,
+                    "reason": reason,
+                },
+            )

@@ -1,0 +1,163 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""Search: two legs bring candidates, a frame of arrays is read round them, ranking orders it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg.rows import tuple_row
+
+from memstore import ranking, sql
+from memstore._sync import log
+from memstore._sync.database import Conn
+from memstore._sync.encoding_queue import vector_text
+from memstore._sync.runtime import in_thread
+from memstore.analysis import query_terms
+from memstore.candidates import LEGS, Clock, Found, build_frame, to_hit
+from memstore.encoding import check_vectors
+from memstore.errors import EncoderMismatch, InvalidInput
+from memstore.filters import EventFilter, conditions, exists
+from memstore.space import Space
+from memstore.text import clean_text
+from memstore.types import Identity, SearchResult
+
+if TYPE_CHECKING:
+    from memstore._sync.store import MemoryStore
+
+MAX_HITS = 1_000
+
+
+def encode_query(store: MemoryStore, queries: list[str]) -> tuple[list[str | None], str]:
+    """Encode queries, off the loop, with no transaction open.
+
+    Returns pgvector's text form for each, None where there is nothing to encode, and what was
+    left out, in words, when the encoder fails.
+    """
+    texts = [query for query in queries if query.strip()]
+    none: list[str | None] = [None] * len(queries)
+    if store._space is None or not texts:
+        return none, ""
+    try:
+        encoder = store.encoder()
+        assert encoder is not None
+        vectors = check_vectors(in_thread(encoder.encode, texts), encoder.dimension)
+    except EncoderMismatch:
+        raise
+    except Exception as error:
+        return none, f"lexical only: the encoder failed ({type(error).__name__})"
+    encoded = iter(vectors)
+    return [vector_text(next(encoded)) if query.strip() else None for query in queries], ""
+
+
+def _fetch(conn: Conn, statement: Any, parameters: dict[str, Any]) -> list[Any]:
+    """Run a statement planned for these very values: a generic plan would not fit them."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(statement, parameters, prepare=False)
+        return cursor.fetchall()
+
+
+def find(
+    conn: Conn,
+    memory_id: UUID,
+    space: Space | None,
+    query: str,
+    vector: str | None,
+    where: EventFilter,
+    settings: ranking.Settings,
+    clock: Clock,
+) -> Found | None:
+    """Rank a memory's entries for one query; None where the memory holds nothing."""
+    tags = where.parameters()
+    row = (conn.execute(sql.statement("memory_statistics"), {"memory_id": memory_id})).fetchone()
+    if row is None or not row["last_position"]:
+        return None
+    last = row["last_position"]
+    given = tags | {
+        "memory_id": memory_id,
+        "terms": list(query_terms(query)),
+        "vector": vector,
+        "k1": settings.k1,
+        "b": settings.b,
+        "limit": settings.candidates,
+    }
+    positions: set[int] = set()
+    leg_hits = dict.fromkeys(LEGS, 0)
+    if given["terms"] and settings.lexical:
+        lexical = sql.statement("lexical_leg").format(filters=exists(tags))
+        found = [position for position, _ in _fetch(conn, lexical, given)]
+        leg_hits["lexical"] = len(found)
+        positions.update(found)
+    clock.lap("lexical")
+    if vector is not None and space is not None and settings.vector:
+        scan = sql.statement("vector_leg").format(vectors=space.vectors, filters=exists(tags))
+        found = [position for (position,) in _fetch(conn, scan, given)]
+        leg_hits["vector"] = len(found)
+        positions.update(found)
+    clock.lap("vector")
+    reach = range(-settings.reach, settings.reach + 1)
+    around = {position + step for position in positions for step in reach}
+    given["positions"] = sorted(p for p in around if 1 <= p <= last)
+    entries = _fetch(conn, sql.statement("frame_entries").format(filters=conditions(tags)), given)
+    postings = _fetch(conn, sql.statement("frame_postings"), given) if given["terms"] else []
+    chunks = (
+        _fetch(conn, sql.statement("frame_chunks").format(vectors=space.vectors), given)
+        if vector is not None and space is not None
+        else []
+    )
+    clock.lap("candidates")
+    frame, spans = build_frame(entries, postings, chunks, last, row["indexed_terms"])
+    ranked = ranking.rank(frame, ranking.query_features(query), settings)
+    clock.lap("ranking")
+    return Found(frame, ranked, spans, leg_hits)
+
+
+def search(
+    store: MemoryStore,
+    identity: Identity,
+    query: str,
+    k: int,
+    where: EventFilter,
+    settings: ranking.Settings | None,
+) -> SearchResult:
+    """Find the k best entries for one query."""
+    if isinstance(k, bool) or not 1 <= k <= MAX_HITS:
+        raise InvalidInput(f"between 1 and {MAX_HITS} hits are returned", path="k")
+    where.parameters()  # refuse what is wrong before any model runs
+    settings = settings or ranking.Settings()
+    clock = Clock.start()
+    query = clean_text(query)
+    (vector,), degraded = encode_query(store, [query])
+    clock.lap("encode")
+    memory_id = identity.memory_id
+    with store._db.transaction() as conn:
+        clock.lap("connect")
+        found = find(conn, memory_id, store._space, query, vector, where, settings, clock)
+        if found is None:
+            return SearchResult(hits=(), degraded=degraded, milliseconds=clock.milliseconds)
+        best = found.ranked.order[:k].tolist()
+        events = log.at(conn, memory_id, found.frame.position[best].tolist())
+        unencoded = count_unencoded(conn, memory_id, store._space)
+    hits = tuple(
+        to_hit(events[position], found, index, float(found.ranked.scores[index]))
+        for index, position in zip(best, found.frame.position[best].tolist(), strict=True)
+    )
+    clock.lap("entries")
+    return SearchResult(
+        hits=hits,
+        leg_hits=found.leg_hits,
+        unencoded=unencoded,
+        degraded=degraded,
+        milliseconds=clock.milliseconds,
+    )
+
+
+def count_unencoded(conn: Conn, memory_id: UUID, space: Space | None) -> int:
+    """Count the entries that have no vector yet."""
+    if space is None:
+        return 0
+    cursor = conn.execute(
+        sql.statement("waiting_entries"), {"memory_id": memory_id, "space_id": space.space_id}
+    )
+    row = cursor.fetchone()
+    return int(row["waiting"]) if row else 0

@@ -1,0 +1,110 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""Spaces: where each encoder's vectors live, and switching from one to another.
+
+A new encoder is a new space. It is filled beside the one that serves, switched in one
+transaction, and the old one is kept until it is dropped.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+from psycopg import sql as composing
+
+from memstore import sql
+from memstore._sync.database import Conn, Database
+from memstore.errors import ConfigurationError, NotFound
+from memstore.space import Space, vectors_table
+
+
+def listed(conn: Conn) -> list[Space]:
+    cursor = conn.execute(sql.statement("list_spaces"))
+    return [
+        Space(**row | {"created_at": row["created_at"].astimezone(UTC)})
+        for row in cursor.fetchall()
+    ]
+
+
+def serving(conn: Conn) -> Space | None:
+    return next((space for space in listed(conn) if space.status == "serving"), None)
+
+
+def _named(conn: Conn, encoder: str) -> Space:
+    for space in listed(conn):
+        if space.encoder == encoder:
+            return space
+    raise NotFound(f"there is no space for encoder {encoder!r}")
+
+
+def create(db: Database, encoder: str, dimension: int) -> Space:
+    """Make a space for an encoder; the first one serves, a later one is to be filled.
+
+    Where the encoder has a space already that one is returned. Needs the owner's role.
+    Raises `ConfigurationError` when the existing one has another dimension.
+    """
+    with db.transaction(role=None) as conn:
+        conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        spaces = listed(conn)
+        for space in spaces:
+            if space.encoder == encoder:
+                if space.dimension != dimension:
+                    raise ConfigurationError(
+                        f"the space of {encoder!r} has dimension {space.dimension}, "
+                        f"this encoder gives {dimension}: it is another encoder, name it so"
+                    )
+                return space
+        status = "filling" if any(s.status == "serving" for s in spaces) else "serving"
+        parameters: dict[str, Any] = {
+            "encoder": encoder,
+            "dimension": dimension,
+            "status": status,
+        }
+        row = (conn.execute(sql.statement("insert_space"), parameters)).fetchone()
+        assert row is not None
+        conn.execute(
+            sql.statement("create_vectors").format(
+                vectors=vectors_table(row["space_id"]), dimension=composing.Literal(dimension)
+            )
+        )
+        conn.execute(sql.statement("enqueue_everything"), {"space_id": row["space_id"]})
+        return _named(conn, encoder)
+
+
+def switch(db: Database, encoder: str) -> Space:
+    """Let another space serve, in one transaction; the one before is retained.
+
+    Raises `ConfigurationError` while entries still wait to be encoded for it.
+    """
+    with db.transaction(role=None) as conn:
+        conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        space = _named(conn, encoder)
+        if space.status == "serving":
+            return space
+        cursor = conn.execute(sql.statement("queue_age"))
+        waiting = {row["space_id"]: row["waiting"] for row in cursor.fetchall()}
+        if space.status == "retained":
+            conn.execute(
+                sql.statement("enqueue_missing").format(vectors=space.vectors),
+                {"space_id": space.space_id},
+            )
+        if left := waiting.get(space.space_id, 0):
+            raise ConfigurationError(
+                f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore worker'"
+            )
+        conn.execute(sql.statement("retire_serving_space"))
+        conn.execute(sql.statement("serve_space"), {"space_id": space.space_id})
+        return _named(conn, encoder)
+
+
+def drop(db: Database, encoder: str) -> None:
+    """Remove a space that does not serve, with its vectors."""
+    with db.transaction(role=None) as conn:
+        conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        space = _named(conn, encoder)
+        if space.status == "serving":
+            raise ConfigurationError(f"the space of {encoder!r} serves: switch to another first")
+        parameters = {"space_id": space.space_id}
+        conn.execute(sql.statement("delete_space_queue"), parameters)
+        conn.execute(sql.statement("delete_space"), parameters)
+        conn.execute(sql.statement("drop_vectors").format(vectors=space.vectors))

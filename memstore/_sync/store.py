@@ -1,0 +1,281 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""Opening a database and handing out memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, overload
+from uuid import UUID
+
+import psycopg
+
+from memstore import sql
+from memstore._sync import encoding_queue, migrations, spaces
+from memstore._sync.database import Database, wrap
+from memstore._sync.memory import Memory
+from memstore._sync.runtime import Lock, in_thread
+from memstore.config import Settings
+from memstore.default_schema import DEFAULT_SCHEMA, AgentState
+from memstore.embedded import EmbeddedServer, default_data_dir
+from memstore.encoding.source import EncoderSource
+from memstore.errors import EncoderMismatch, MigrationRequired, NotFound
+from memstore.schema import StateSchema
+from memstore.space import Space
+from memstore.state import M
+from memstore.text import check_id
+from memstore.types import Encoder, Identity
+from memstore.worker import Worker
+
+
+class MemoryStore:
+    """Every memory of one tenant in one Postgres.
+
+    Open it with `embedded` or `connect`, and close it, or use it as a context manager.
+    """
+
+    def __init__(self, db: Database, settings: Settings, encoder: str | Encoder | None) -> None:
+        """Use `embedded` or `connect` instead."""
+        self.settings = settings
+        self._db = db
+        self._encoders = EncoderSource(encoder, settings.cache_dir)
+        self._space: Space | None = None
+        self._lock = Lock()
+        self._server: EmbeddedServer | None = None
+        self._worker: Worker | None = None
+        self._closed = False
+
+    # opening and closing
+
+    @classmethod
+    def embedded(
+        cls,
+        data_dir: Path | str | None = None,
+        *,
+        encoder: str | Encoder | None = "default",
+        settings: Settings | None = None,
+    ) -> Self:
+        """Open a real Postgres with pgvector in a folder of the user's, started if need be.
+
+        `data_dir` is by default ``MEMSTORE_DATA_DIR``, else a folder below the user's data
+        folder. Any number of processes may open the same folder. The database is migrated, and
+        the encoder's space made. `encoder` is a model's name, an `Encoder`, or None for a store
+        that searches by words alone; "default" is the setting's.
+
+        Raises `MissingExtra` without the extra ``embedded``, `ConfigurationError` for a folder
+        that another Postgres version made, `EncoderMismatch` when another encoder serves.
+        """
+        settings = settings or Settings()
+        folder = Path(data_dir) if data_dir else settings.data_dir or default_data_dir()
+        server = in_thread(EmbeddedServer.acquire, folder)
+        try:
+            migrations.migrate(server.url)
+            store = cls._open(server.url, settings, encoder, server, prepare_space=True)
+        except BaseException:
+            in_thread(server.release)
+            raise
+        return store
+
+    @classmethod
+    def connect(
+        cls,
+        url: str | None = None,
+        *,
+        tenant: str | None = None,
+        encoder: str | Encoder | None = "default",
+        settings: Settings | None = None,
+    ) -> Self:
+        """Open any Postgres with pgvector that ``memstore migrate`` has prepared.
+
+        `url` is a libpq URL or conninfo, by default ``MEMSTORE_URL``; ``PG*`` variables fill in
+        what it leaves out. Its role must be a member of memstore_server and memstore_worker.
+
+        Raises `StorageError` when there is no connection, `MigrationRequired` when the database
+        is not at this code's migrations, `NotFound` for an unknown tenant, `EncoderMismatch`
+        when another encoder serves there.
+        """
+        settings = settings or Settings()
+        if tenant is not None:
+            settings = settings.model_copy(update={"tenant": tenant})
+        return cls._open(url or settings.url or "", settings, encoder)
+
+    @classmethod
+    def _open(
+        cls,
+        url: str,
+        settings: Settings,
+        encoder: str | Encoder | None,
+        server: EmbeddedServer | None = None,
+        *,
+        prepare_space: bool = False,
+    ) -> Self:
+        db = Database(
+            url,
+            pool_size=settings.pool_size,
+            connect_timeout=settings.connect_timeout,
+            prepare=settings.prepare,
+            revive=server.ensure_running if server else None,
+        )
+        store = cls(db, settings, settings.encoder if encoder == "default" else encoder)
+        db.open()
+        try:
+            store._prepare(prepare_space)
+        except psycopg.Error as error:
+            db.close()
+            raise wrap(error) from error
+        except BaseException:
+            db.close()
+            raise
+        store._server = server
+        if settings.encode_in_background and store._space is not None:
+            store._worker = Worker(url, store._encoders, store._space, settings)
+            store._worker.start()
+        return store
+
+    def _prepare(self, prepare_space: bool) -> None:
+        """Check migrations, find the tenant and the space."""
+        with self._db.transaction(role=None) as conn:
+            migrations.verify(conn)
+        if prepare_space:
+            self.create_tenant(self.settings.tenant)
+        with self._db.transaction() as conn:
+            cursor = conn.execute(
+                sql.statement("tenant_id"), {"name": check_id(self.settings.tenant, "tenant")}
+            )
+            row = cursor.fetchone()
+            self._space = spaces.serving(conn)
+        if row is None:
+            raise NotFound(
+                f"there is no tenant {self.settings.tenant!r}: run "
+                f"'memstore migrate --tenant {self.settings.tenant}'"
+            )
+        self._db.tenant_id = row["tenant_id"]
+        name = self._encoders.name
+        if name is None:
+            self._space = None
+        elif self._space is None and prepare_space:
+            dimension = in_thread(self._encoders.dimension)
+            self._space = spaces.create(self._db, name, dimension)
+        elif self._space is None:
+            raise MigrationRequired(
+                f"no encoder serves in this database yet: run 'memstore migrate --encoder {name}'"
+            )
+        elif self._space.encoder != name:
+            raise EncoderMismatch(
+                f"this database's vectors are from {self._space.encoder!r}, not {name!r}: open it "
+                f"with that encoder, or fill a space for the new one with "
+                f"'memstore space add {name}' and switch to it"
+            )
+
+    def close(self) -> None:
+        """Stop encoding, close the connections and let go of the embedded server."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._worker is not None:
+            in_thread(self._worker.stop)
+        self._db.close()
+        if self._server is not None:
+            in_thread(self._server.release)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # memories
+
+    @overload
+    def memory(self, *, agent: str, user: str) -> Memory[AgentState]: ...
+    @overload
+    def memory(self, *, agent: str, user: str, schema: StateSchema[M]) -> Memory[M]: ...
+    def memory(
+        self, *, agent: str, user: str, schema: StateSchema[Any] = DEFAULT_SCHEMA
+    ) -> Memory[Any]:
+        """Name what one agent knows about one user. Nothing is read or written yet.
+
+        `agent` and `user` are compared exactly, up to 512 bytes of UTF-8 each. `schema` is the
+        state's; without one it is `DEFAULT_SCHEMA`.
+        """
+        identity = Identity(self.settings.tenant, check_id(agent, "agent"), check_id(user, "user"))
+        return Memory(self, identity, schema)
+
+    def memories(self, *, page: int = 500) -> Iterator[Identity]:
+        """Go through the tenant's memories, in no order that means anything."""
+        after = UUID(int=0)
+        while True:
+            with self._db.transaction() as conn:
+                cursor = conn.execute(
+                    sql.statement("list_memories"),
+                    {"tenant_id": self._db.tenant_id, "after": after, "limit": page},
+                )
+                found = cursor.fetchall()
+            for row in found:
+                yield Identity(self.settings.tenant, row["agent_id"], row["user_id"])
+            if len(found) < page:
+                return
+            after = found[-1]["memory_id"]
+
+    def create_tenant(self, name: str) -> None:
+        """Make a tenant unless it is there. Needs the owner's role."""
+        with self._db.transaction(role=None) as conn:
+            conn.execute(sql.statement("create_tenant"), {"name": check_id(name, "tenant")})
+
+    # encoders and their spaces
+
+    def encoder(self) -> Encoder | None:
+        """Return the store's encoder, loaded at the first call; None in a store without one.
+
+        Raises `EncoderMismatch` when its dimension is not its space's.
+        """
+        if self._space is None:
+            return None
+        with self._lock:
+            encoder = in_thread(self._encoders.get)
+        if encoder.dimension != self._space.dimension:
+            raise EncoderMismatch(
+                f"{encoder.name!r} gives {encoder.dimension} dimensions, its space has "
+                f"{self._space.dimension}: it is another model under the same name"
+            )
+        return encoder
+
+    def spaces(self) -> list[Space]:
+        """List the spaces: the one that serves, those being filled, those retained."""
+        with self._db.transaction() as conn:
+            return spaces.listed(conn)
+
+    def add_space(self, encoder: Encoder) -> Space:
+        """Make a space for another encoder and queue every entry for it; this one serves on."""
+        return spaces.create(self._db, encoder.name, encoder.dimension)
+
+    def switch_space(self, encoder: str) -> Space:
+        """Let a filled space serve, in one transaction; the one before is retained.
+
+        Stores that are open must be opened again with that encoder.
+        """
+        return spaces.switch(self._db, encoder)
+
+    def drop_space(self, encoder: str) -> None:
+        """Remove a space that does not serve."""
+        spaces.drop(self._db, encoder)
+
+    def fill_space(self, encoder: Encoder) -> int:
+        """Encode what waits in an encoder's space until nothing is due; return how many."""
+        space = spaces.create(self._db, encoder.name, encoder.dimension)
+        total = 0
+        while encoding_queue.backlog(self._db, space):
+            total += encoding_queue.encode_due(
+                self._db, encoder, space, self.settings.lease_seconds
+            )
+        return total
+
+    def _wake_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.wake()

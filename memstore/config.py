@@ -1,0 +1,46 @@
+"""Every setting in one class, read from ``MEMSTORE_`` variables at the edge and passed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from platformdirs import user_cache_path
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_ENCODER = "all-MiniLM-L6-v2"
+
+
+class Settings(BaseSettings):
+    """The settings of a store. Each is also a variable: `data_dir` is ``MEMSTORE_DATA_DIR``.
+
+    libpq's own ``PG*`` variables fill in what `url` leaves out.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="MEMSTORE_", frozen=True, extra="ignore")
+
+    url: str | None = Field(
+        None, description="Postgres to connect to; without it the embedded one is used"
+    )
+    data_dir: Path | None = Field(
+        None, description="folder of the embedded Postgres; by default in the user's data folder"
+    )
+    cache_dir: Path = Field(
+        default_factory=lambda: user_cache_path("memstore"),
+        description="folder of exported encoders",
+    )
+    tenant: str = Field("default", description="the boundary between customers")
+    encoder: str | None = Field(
+        DEFAULT_ENCODER, description="a sentence-transformers model by name or path, or 'none'"
+    )
+    encode_in_background: bool = Field(
+        True, description="fill in vectors in a thread of this process"
+    )
+    pool_size: int = Field(8, ge=1, description="connections held at most")
+    connect_timeout: float = Field(10.0, gt=0, description="seconds to wait for a connection")
+    prepare: bool = Field(
+        True, description="prepare statements; off for a pooler that does not support it"
+    )
+    lease_seconds: float = Field(
+        120.0, gt=0, description="how long a worker may hold what it claimed to encode"
+    )

@@ -1,0 +1,146 @@
+"""Every error memstore raises, under one root.
+
+MemstoreError
+ ├── ConfigurationError      a setting, an installation or a database that does not fit
+ │    ├── MissingExtra       an optional dependency is not installed; names the extra
+ │    ├── EncoderMismatch    the encoder's vectors do not fit the space they were meant for
+ │    └── MigrationRequired  the database is older or newer than this code
+ ├── InvalidInput            the caller's value is refused before any write; names the path
+ │    └── SchemaError        a document does not fit its schema, or the schema itself is unsound
+ ├── StateConflict           compare-and-set lost: another writer saved a state first
+ ├── IdempotencyConflict     an idempotency key was used before with another body
+ ├── MigrationFailed         a stored state could not be brought to the current schema version
+ ├── NewerSchema             a stored state is of a newer schema version than this code knows
+ ├── NotFound                no such memory, version or position
+ ├── EncoderFailed           the encoder raised; what was being encoded stays queued
+ └── StorageError            the database failed or cannot be reached; wraps the driver's error
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigurationError",
+    "EncoderFailed",
+    "EncoderMismatch",
+    "IdempotencyConflict",
+    "InvalidInput",
+    "MemstoreError",
+    "MigrationFailed",
+    "MigrationRequired",
+    "MissingExtra",
+    "NewerSchema",
+    "NotFound",
+    "SchemaError",
+    "StateConflict",
+    "StorageError",
+]
+
+
+class MemstoreError(Exception):
+    """The root of every error that memstore raises on purpose."""
+
+
+class ConfigurationError(MemstoreError):
+    """A setting, an installation or a database that does not fit."""
+
+
+class MissingExtra(ConfigurationError):
+    """An optional dependency is missing.
+
+    `extra` is the name to install: ``pip install 'memstore[<extra>]'``.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'memstore[{extra}]'")
+        self.package = package
+        self.extra = extra
+
+
+class EncoderMismatch(ConfigurationError):
+    """An encoder's vectors do not fit the space that they were meant for."""
+
+
+class MigrationRequired(ConfigurationError):
+    """The database is at another migration than this code; run ``memstore migrate``."""
+
+
+class InvalidInput(MemstoreError):
+    """A value is refused before anything is written.
+
+    `path` is a JSON pointer or an argument's name.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+
+
+class SchemaError(InvalidInput):
+    """A document does not fit its schema, or a schema is unsound."""
+
+
+class StateConflict(MemstoreError):
+    """Another writer saved a state first; load it again and retry, or use ``update``."""
+
+    def __init__(self, *, expected_version: int, actual_version: int) -> None:
+        super().__init__(
+            f"the state is at version {actual_version}, not {expected_version}; "
+            "load it again and retry, or use update(), which does that"
+        )
+        self.expected_version = expected_version
+        self.actual_version = actual_version
+
+
+class IdempotencyConflict(MemstoreError):
+    """An idempotency key was used before with another body; use a new key for a new event."""
+
+    def __init__(self, *, key: str, position: int) -> None:
+        super().__init__(
+            f"idempotency key {key!r} already names another event, at position {position}"
+        )
+        self.key = key
+        self.position = position
+
+
+class MigrationFailed(MemstoreError):
+    """A stored state could not be migrated; the stored document is unchanged.
+
+    `memory` is the identity, `version` the stored state version, `step` the migration
+    that failed as ``(from, to)``, and `path` a JSON pointer into the document.
+    """
+
+    def __init__(
+        self, reason: str, *, memory: str, version: int, step: tuple[int, int] | None, path: str
+    ) -> None:
+        at = f", step {step[0]} -> {step[1]}" if step else ""
+        super().__init__(f"{memory}: state version {version}{at}, at {path or '/'}: {reason}")
+        self.memory = memory
+        self.version = version
+        self.step = step
+        self.path = path
+        self.reason = reason
+
+
+class NewerSchema(MemstoreError):
+    """A stored state was written under a newer schema version; upgrade this code to read it."""
+
+    def __init__(self, *, schema: str, stored: int, known: int) -> None:
+        super().__init__(
+            f"the stored state is of {schema!r} version {stored}, this code knows up to {known}: "
+            "upgrade the code that reads it"
+        )
+        self.schema = schema
+        self.stored = stored
+        self.known = known
+
+
+class NotFound(MemstoreError):
+    """No such memory, state version or position."""
+
+
+class EncoderFailed(MemstoreError):
+    """The encoder raised; what was being encoded stays queued."""
+
+
+class StorageError(MemstoreError):
+    """The database failed or cannot be reached; the driver's error is the cause."""

@@ -1,0 +1,60 @@
+-- Candidates for ranking: two legs, then what ranking reads about each candidate.
+
+-- name: lexical_leg
+-- Exact BM25 with Lucene's idf, ln(1 + (N - df + .5) / (df + .5)): the memory's own statistics.
+WITH memory AS (
+    SELECT last_position AS documents,
+        greatest(indexed_terms, 1)::float8 / greatest(last_position, 1) AS average_length
+    FROM memstore.memories
+    WHERE memory_id = %(memory_id)s
+), matches AS MATERIALIZED (
+    SELECT p.term, p.position, p.frequency, p.length
+    FROM memstore.postings AS p
+    WHERE p.memory_id = %(memory_id)s AND p.term = ANY(%(terms)s::text[])
+), idf AS (
+    SELECT m.term, ln(1 + (memory.documents - count(*) + 0.5) / (count(*) + 0.5)) AS idf
+    FROM matches AS m, memory
+    GROUP BY m.term, memory.documents
+)
+SELECT candidate.position,
+    sum(idf.idf * candidate.frequency * (%(k1)s + 1) / (candidate.frequency
+        + %(k1)s * (1 - %(b)s + %(b)s * candidate.length / memory.average_length))) AS score
+FROM matches AS candidate
+JOIN idf USING (term), memory
+WHERE true {filters}
+GROUP BY candidate.position
+ORDER BY score DESC, candidate.position
+LIMIT %(limit)s;
+
+-- name: vector_leg
+-- The exact scan of one memory: an entry's best chunk counts. Inner product on unit vectors is
+-- the cosine.
+SELECT candidate.position
+FROM {vectors} AS candidate
+WHERE candidate.memory_id = %(memory_id)s {filters}
+GROUP BY candidate.position
+ORDER BY min(candidate.embedding <#> %(vector)s::halfvec), candidate.position
+LIMIT %(limit)s;
+
+-- name: frame_entries
+SELECT e.position, e.session_id, e.actor, e.role, e.event_type,
+    extract(epoch FROM e.occurred_at)::float8, left(e.content, 400), right(e.content, 1) = '?',
+    e.length, (true {filters})
+FROM memstore.events AS e
+WHERE e.memory_id = %(memory_id)s AND e.position = ANY(%(positions)s::bigint[])
+ORDER BY e.position;
+
+-- name: frame_postings
+-- Each term's document frequency in the whole memory, and its postings inside the frame.
+SELECT p.term, count(*),
+    array_agg(p.position) FILTER (WHERE p.position = ANY(%(positions)s::bigint[])),
+    array_agg(p.frequency) FILTER (WHERE p.position = ANY(%(positions)s::bigint[]))
+FROM memstore.postings AS p
+WHERE p.memory_id = %(memory_id)s AND p.term = ANY(%(terms)s::text[])
+GROUP BY p.term;
+
+-- name: frame_chunks
+SELECT v.position, v.chunk, -(v.embedding <#> %(vector)s::halfvec), v.start, v.stop
+FROM {vectors} AS v
+WHERE v.memory_id = %(memory_id)s AND v.position = ANY(%(positions)s::bigint[])
+ORDER BY v.position, v.chunk;

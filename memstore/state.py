@@ -1,0 +1,62 @@
+"""A saved state as it is handed out, and its history's entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel
+
+from memstore.freshness import Stale
+
+M = TypeVar("M", bound=BaseModel)
+
+Kind = Literal["save", "revert", "confirm", "flag", "migrate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State(Generic[M]):
+    """One version of a memory's state, brought to the current schema version.
+
+    `value` is the model. `version` is 0 where nothing was ever saved; `value` is then the
+    schema's initial state and `created_at` is None. `schema_version` is the one that the
+    version was stored under. The state has absorbed the log up to `log_position`; `log_end` is
+    the log's last position when the state was read. `stale` lists what must be confirmed again.
+    """
+
+    value: M
+    version: int
+    schema_name: str
+    schema_version: int
+    log_position: int
+    log_end: int
+    stale: tuple[Stale, ...]
+    document: dict[str, Any]
+    marks: dict[str, Any]
+    kind: Kind
+    author: str | None
+    reason: str | None
+    created_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One entry of a state's history: who saved it, when, why and how far it had read the log."""
+
+    version: int
+    schema_name: str
+    schema_version: int
+    log_position: int
+    kind: Kind
+    author: str | None
+    reason: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed(Generic[M]):
+    """What a commit wrote: the events' receipt, the new state, or either alone."""
+
+    events: Any
+    state: State[M] | None

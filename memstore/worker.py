@@ -1,0 +1,89 @@
+"""The encoder's thread: fills in vectors while the process goes on.
+
+The embedded store runs one; ``memstore worker`` runs the same loop as a process of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from memstore._sync import encoding_queue
+from memstore._sync.database import Database
+from memstore.config import Settings
+from memstore.encoding.source import EncoderSource
+from memstore.errors import EncoderMismatch, MemstoreError
+from memstore.space import Space
+
+logger = logging.getLogger("memstore.worker")
+
+IDLE_SECONDS = 1.0
+LONGEST_PAUSE = 30.0
+STOP_SECONDS = 10.0  # a model being exported is not waited for: the thread is a daemon
+
+
+class Worker:
+    """Encodes whatever is due in one space, for every tenant, until it is stopped."""
+
+    def __init__(
+        self, url: str, encoders: EncoderSource, space: Space, settings: Settings, **database: Any
+    ) -> None:
+        self._database = {
+            "pool_size": 1,
+            "connect_timeout": settings.connect_timeout,
+            "prepare": settings.prepare,
+        } | database
+        self._url = url
+        self._encoders = encoders
+        self._space = space
+        self._lease = settings.lease_seconds
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread; it is a daemon, for a process may end without closing its store."""
+        self._thread = threading.Thread(target=self.run, name="memstore-encoder", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that something was appended."""
+        self._due.set()
+
+    def stop(self) -> None:
+        """Stop after the batch at hand and wait for it. What is left stays queued."""
+        self._stopping.set()
+        self._due.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(STOP_SECONDS)
+
+    def run(self) -> None:
+        """Encode until stopped; failures of the encoder or the database are logged and outlived."""
+        database = Database(self._url, **self._database)
+        opened = False
+        pause = IDLE_SECONDS
+        while not self._stopping.is_set():
+            try:
+                if not opened:
+                    database.open()
+                    opened = True
+                self._due.clear()
+                if encoding_queue.backlog(database, self._space):
+                    encoder = self._encoders.get()
+                    encoding_queue.encode_due(database, encoder, self._space, self._lease)
+                    pause = IDLE_SECONDS
+                    continue
+                pause = IDLE_SECONDS
+            except EncoderMismatch as error:
+                logger.error("the encoder does not fit its space, encoding stops: %s", error)
+                break
+            except MemstoreError as error:
+                logger.warning("encoding is held up: %s", error)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            except Exception:
+                logger.exception("encoding is held up")
+                pause = min(pause * 2, LONGEST_PAUSE)
+            self._due.wait(pause)
+        if opened:
+            database.close()
