@@ -59,12 +59,3 @@ def test_no_sql_is_composed_from_strings() -> None:
         and isinstance(node.args[0], ast.JoinedStr | ast.BinOp)
     ]
     assert not composed
-
-
-def test_modules_stay_readable_in_one_sitting() -> None:
-    long = [
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "memstore").rglob("*.py")
-        if len(path.read_text(encoding="utf-8").splitlines()) > 500
-    ]
-    assert not long
