@@ -40,7 +40,7 @@ from memstore.freshness import Stale
 from memstore.ranking import Settings as Ranking
 from memstore.schema import StateSchema
 from memstore.space import Space
-from memstore.state import Committed, State, Version
+from memstore.state import Committed, MigrationReport, State, Version
 from memstore.tokens import o200k
 from memstore.types import (
     Appended,
@@ -84,6 +84,7 @@ __all__ = [
     "MemoryStore",
     "MemstoreError",
     "MigrationFailed",
+    "MigrationReport",
     "MigrationRequired",
     "MissingExtra",
     "NewEvent",

@@ -20,27 +20,31 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="MEMSTORE_", frozen=True, extra="ignore")
 
     url: str | None = Field(
-        None, description="Postgres to connect to; without it the embedded one is used"
+        default=None, description="Postgres to connect to; without it the embedded one is used"
     )
     data_dir: Path | None = Field(
-        None, description="folder of the embedded Postgres; by default in the user's data folder"
+        default=None, description="folder of the embedded Postgres; by default in the user's data folder"
     )
     cache_dir: Path = Field(
         default_factory=lambda: user_cache_path("memstore"),
         description="folder of exported encoders",
     )
-    tenant: str = Field("default", description="the boundary between customers")
+    tenant: str = Field(default="default", description="the boundary between customers")
     encoder: str | None = Field(
-        DEFAULT_ENCODER, description="a sentence-transformers model by name or path, or 'none'"
+        default=DEFAULT_ENCODER, description="a sentence-transformers model by name or path, or 'none'"
     )
     encode_in_background: bool = Field(
-        True, description="fill in vectors in a thread of this process"
+        default=True, description="fill in vectors in a thread of this process"
     )
-    pool_size: int = Field(8, ge=1, description="connections held at most")
-    connect_timeout: float = Field(10.0, gt=0, description="seconds to wait for a connection")
+    pool_size: int = Field(default=8, ge=1, description="connections held at most")
+    connect_timeout: float = Field(default=10.0, gt=0, description="seconds to wait for a connection")
     prepare: bool = Field(
-        True, description="prepare statements; off for a pooler that does not support it"
+        default=True, description="prepare statements; off for a pooler that does not support it"
     )
     lease_seconds: float = Field(
-        120.0, gt=0, description="how long a worker may hold what it claimed to encode"
+        default=120.0, gt=0, description="how long a worker may hold what it claimed to encode"
     )
+
+    def without_thread(self) -> Settings:
+        """Return a copy that encodes nothing in the background."""
+        return self.model_copy(update={"encode_in_background": False})

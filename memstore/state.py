@@ -8,7 +8,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from memstore.errors import MigrationFailed, NewerSchema
 from memstore.freshness import Stale
+from memstore.types import Appended
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -58,5 +60,23 @@ class Version:
 class Committed(Generic[M]):
     """What a commit wrote: the events' receipt, the new state, or either alone."""
 
-    events: Any
+    events: Appended
     state: State[M] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationReport:
+    """What bringing the stored states to a schema's current version found and did.
+
+    `tried` counts the stored documents of all versions, `outdated` those that need migrating
+    and can be, `migrated` the heads that were saved anew. Where there are `failures` nothing
+    was saved.
+    """
+
+    schema_name: str
+    schema_version: int
+    tried: int
+    outdated: int
+    migrated: int
+    failures: tuple[MigrationFailed | NewerSchema, ...]
+    dry_run: bool

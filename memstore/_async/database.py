@@ -46,7 +46,7 @@ class AsyncDatabase:
     ) -> None:
         self.url = url
         self.tenant_id: int | None = None
-        self._revive = revive
+        self.revive = revive
         self._timeout = connect_timeout
         self._pid = os.getpid()
         self._attempts = pool_size + 1
@@ -79,7 +79,7 @@ class AsyncDatabase:
         await self._pool.close()
 
     def _prologue(self, role: str | None) -> sql.Composed:
-        parts = [sql.SQL("BEGIN")]
+        parts: list[sql.Composable] = [sql.SQL("BEGIN")]
         if role is not None:
             parts.append(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
         if self.tenant_id is not None and role != WORKER:
@@ -108,8 +108,8 @@ class AsyncDatabase:
                 await self._pool.putconn(conn)
                 if not conn.closed or attempt + 1 == self._attempts:
                     raise wrap(error) from error
-                if self._revive is not None:
-                    await in_thread(self._revive)
+                if self.revive is not None:
+                    await in_thread(self.revive)
             except BaseException:
                 await self._pool.putconn(conn)
                 raise

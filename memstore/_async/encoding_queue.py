@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -209,7 +209,13 @@ async def waiting(db: AsyncDatabase, space: Space, memory_id: UUID) -> dict[str,
 
 
 async def flush(
-    db: AsyncDatabase, encoder: Encoder, space: Space, memory_id: UUID, *, lease: float
+    db: AsyncDatabase,
+    encoder: Encoder,
+    space: Space,
+    memory_id: UUID,
+    *,
+    lease: float,
+    progress: Callable[[int], object] | None = None,
 ) -> None:
     """Encode a memory's backlog here and wait for what others have claimed of it.
 
@@ -219,11 +225,14 @@ async def flush(
     async with db.transaction(WORKER) as conn:
         await conn.execute(sql.statement("retry_failed"), key)
     while True:
-        while await encode_some(db, encoder, space, memory_id, lease):
-            pass
+        done = await encode_some(db, encoder, space, memory_id, lease)
         left = await waiting(db, space, memory_id)
+        if progress is not None:
+            progress(left["waiting"])
         if not left["waiting"]:
             return
+        if done:
+            continue
         if left["last_error"] is not None:
             raise EncoderFailed(f"{left['waiting']} entries are not encoded: {left['last_error']}")
         await sleep(POLL_SECONDS)

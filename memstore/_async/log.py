@@ -149,9 +149,7 @@ async def append(
     )
 
 
-async def _insert(
-    conn: Conn, identity: Identity, tenant_id: int, batch: Sequence[Prepared]
-) -> int:
+async def _insert(conn: Conn, identity: Identity, tenant_id: int, batch: Sequence[Prepared]) -> int:
     """Write a batch and return the position before its first event."""
     parameters = _parameters(identity.memory_id, batch)
     statement = sql.statement("append_events")

@@ -170,7 +170,7 @@ class AsyncMemory(Generic[M]):
 
         Raises `NotFound` where there was none, `MigrationFailed`, `NewerSchema`.
         """
-        if version is position is as_of is None:
+        if version is None and position is None and as_of is None:
             async with self._db.transaction() as conn:
                 return await states.load(conn, self.identity, self.schema)
         return await states.load_at(
@@ -458,10 +458,18 @@ class AsyncMemory(Generic[M]):
 
     # upkeep
 
-    async def flush(self) -> None:
+    async def unencoded(self) -> int:
+        """Count the entries that have no vector yet."""
+        async with self._db.transaction() as conn:
+            return await searching.count_unencoded(
+                conn, self.identity.memory_id, self._store._space
+            )
+
+    async def flush(self, *, progress: Callable[[int], object] | None = None) -> None:
         """Encode what has no vector yet and wait until all of this memory has.
 
-        Raises `EncoderFailed` when entries are left that the encoder fails on.
+        `progress` is told how many entries are left. Raises `EncoderFailed` when entries are
+        left that the encoder fails on.
         """
         space, encoder = self._store._space, await self._store.encoder()
         if space is None or encoder is None:
@@ -472,6 +480,7 @@ class AsyncMemory(Generic[M]):
             space,
             self.identity.memory_id,
             lease=self._store.settings.lease_seconds,
+            progress=progress,
         )
 
     async def erase(self, *, author: str | None = None, reason: str | None = None) -> None:

@@ -164,9 +164,7 @@ async def read_neighbours(
     }
 
 
-async def read_partners(
-    conn: Conn, memory_id: UUID, events: dict[int, Event]
-) -> dict[int, Event]:
+async def read_partners(conn: Conn, memory_id: UUID, events: dict[int, Event]) -> dict[int, Event]:
     """Read the tool calls and results that share a correlation id with some events."""
     ids = {
         event.correlation_id

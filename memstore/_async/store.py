@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, overload
@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 
 from memstore import sql
-from memstore._async import encoding_queue, migrations, spaces
+from memstore._async import encoding_queue, migrations, spaces, state_migration
 from memstore._async.database import AsyncDatabase, wrap
 from memstore._async.memory import AsyncMemory
 from memstore._async.runtime import Lock, in_thread
@@ -19,10 +19,10 @@ from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
 from memstore.embedded import EmbeddedServer, default_data_dir
 from memstore.encoding.source import EncoderSource
-from memstore.errors import EncoderMismatch, MigrationRequired, NotFound
+from memstore.errors import ConfigurationError, EncoderMismatch, MigrationRequired, NotFound
 from memstore.schema import StateSchema
 from memstore.space import Space
-from memstore.state import M
+from memstore.state import M, MigrationReport
 from memstore.text import check_id
 from memstore.types import Encoder, Identity
 from memstore.worker import Worker
@@ -102,6 +102,23 @@ class AsyncMemoryStore:
         return await cls._open(url or settings.url or "", settings, encoder)
 
     @classmethod
+    async def prepare(
+        cls,
+        url: str,
+        *,
+        encoder: str | Encoder | None = "default",
+        settings: Settings | None = None,
+    ) -> None:
+        """Make the tenant and the encoder's space in a migrated database, unless they are there.
+
+        Needs the owner's role. `connect` works afterwards.
+        """
+        store = await cls._open(
+            url, (settings or Settings()).without_thread(), encoder, prepare_space=True
+        )
+        await store.close()
+
+    @classmethod
     async def _open(
         cls,
         url: str,
@@ -130,9 +147,17 @@ class AsyncMemoryStore:
             raise
         store._server = server
         if settings.encode_in_background and store._space is not None:
-            store._worker = Worker(url, store._encoders, store._space, settings)
+            store._worker = store.make_worker()
             store._worker.start()
         return store
+
+    def make_worker(self) -> Worker:
+        """Make a worker for this store's database and encoder; start it, and stop it."""
+        if self._space is None:
+            raise ConfigurationError("this store has no encoder")
+        return Worker(
+            self._db.url, self._encoders, self._space, self.settings, revive=self._db.revive
+        )
 
     async def _prepare(self, prepare_space: bool) -> None:
         """Check migrations, find the tenant and the space."""
@@ -228,6 +253,23 @@ class AsyncMemoryStore:
         """Make a tenant unless it is there. Needs the owner's role."""
         async with self._db.transaction(role=None) as conn:
             await conn.execute(sql.statement("create_tenant"), {"name": check_id(name, "tenant")})
+
+    async def migrate_states(
+        self,
+        schema: StateSchema[Any] = DEFAULT_SCHEMA,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> MigrationReport:
+        """Bring the tenant's stored states to the schema's current version.
+
+        Every stored document, of any version, is tried first. Only when none fails are the
+        heads that are older saved as new versions; the stored ones are never altered. With
+        `dry_run` nothing is saved. `progress` is told how many were tried.
+        """
+        return await state_migration.migrate_states(
+            self, schema, dry_run=dry_run, progress=progress
+        )
 
     # encoders and their spaces
 

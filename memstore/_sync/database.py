@@ -47,7 +47,7 @@ class Database:
     ) -> None:
         self.url = url
         self.tenant_id: int | None = None
-        self._revive = revive
+        self.revive = revive
         self._timeout = connect_timeout
         self._pid = os.getpid()
         self._attempts = pool_size + 1
@@ -109,8 +109,8 @@ class Database:
                 self._pool.putconn(conn)
                 if not conn.closed or attempt + 1 == self._attempts:
                     raise wrap(error) from error
-                if self._revive is not None:
-                    in_thread(self._revive)
+                if self.revive is not None:
+                    in_thread(self.revive)
             except BaseException:
                 self._pool.putconn(conn)
                 raise

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -205,7 +205,15 @@ def waiting(db: Database, space: Space, memory_id: UUID) -> dict[str, Any]:
     return row
 
 
-def flush(db: Database, encoder: Encoder, space: Space, memory_id: UUID, *, lease: float) -> None:
+def flush(
+    db: Database,
+    encoder: Encoder,
+    space: Space,
+    memory_id: UUID,
+    *,
+    lease: float,
+    progress: Callable[[int], object] | None = None,
+) -> None:
     """Encode a memory's backlog here and wait for what others have claimed of it.
 
     Entries that failed before are tried once more. Raises `EncoderFailed` when some fail again.
@@ -214,11 +222,14 @@ def flush(db: Database, encoder: Encoder, space: Space, memory_id: UUID, *, leas
     with db.transaction(WORKER) as conn:
         conn.execute(sql.statement("retry_failed"), key)
     while True:
-        while encode_some(db, encoder, space, memory_id, lease):
-            pass
+        done = encode_some(db, encoder, space, memory_id, lease)
         left = waiting(db, space, memory_id)
+        if progress is not None:
+            progress(left["waiting"])
         if not left["waiting"]:
             return
+        if done:
+            continue
         if left["last_error"] is not None:
             raise EncoderFailed(f"{left['waiting']} entries are not encoded: {left['last_error']}")
         sleep(POLL_SECONDS)

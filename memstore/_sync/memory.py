@@ -454,10 +454,16 @@ class Memory(Generic[M]):
 
     # upkeep
 
-    def flush(self) -> None:
+    def unencoded(self) -> int:
+        """Count the entries that have no vector yet."""
+        with self._db.transaction() as conn:
+            return searching.count_unencoded(conn, self.identity.memory_id, self._store._space)
+
+    def flush(self, *, progress: Callable[[int], object] | None = None) -> None:
         """Encode what has no vector yet and wait until all of this memory has.
 
-        Raises `EncoderFailed` when entries are left that the encoder fails on.
+        `progress` is told how many entries are left. Raises `EncoderFailed` when entries are
+        left that the encoder fails on.
         """
         space, encoder = self._store._space, self._store.encoder()
         if space is None or encoder is None:
@@ -468,6 +474,7 @@ class Memory(Generic[M]):
             space,
             self.identity.memory_id,
             lease=self._store.settings.lease_seconds,
+            progress=progress,
         )
 
     def erase(self, *, author: str | None = None, reason: str | None = None) -> None:

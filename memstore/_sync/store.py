@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, overload
@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 
 from memstore import sql
-from memstore._sync import encoding_queue, migrations, spaces
+from memstore._sync import encoding_queue, migrations, spaces, state_migration
 from memstore._sync.database import Database, wrap
 from memstore._sync.memory import Memory
 from memstore._sync.runtime import Lock, in_thread
@@ -20,10 +20,10 @@ from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
 from memstore.embedded import EmbeddedServer, default_data_dir
 from memstore.encoding.source import EncoderSource
-from memstore.errors import EncoderMismatch, MigrationRequired, NotFound
+from memstore.errors import ConfigurationError, EncoderMismatch, MigrationRequired, NotFound
 from memstore.schema import StateSchema
 from memstore.space import Space
-from memstore.state import M
+from memstore.state import M, MigrationReport
 from memstore.text import check_id
 from memstore.types import Encoder, Identity
 from memstore.worker import Worker
@@ -101,6 +101,23 @@ class MemoryStore:
         return cls._open(url or settings.url or "", settings, encoder)
 
     @classmethod
+    def prepare(
+        cls,
+        url: str,
+        *,
+        encoder: str | Encoder | None = "default",
+        settings: Settings | None = None,
+    ) -> None:
+        """Make the tenant and the encoder's space in a migrated database, unless they are there.
+
+        Needs the owner's role. `connect` works afterwards.
+        """
+        store = cls._open(
+            url, (settings or Settings()).without_thread(), encoder, prepare_space=True
+        )
+        store.close()
+
+    @classmethod
     def _open(
         cls,
         url: str,
@@ -129,9 +146,17 @@ class MemoryStore:
             raise
         store._server = server
         if settings.encode_in_background and store._space is not None:
-            store._worker = Worker(url, store._encoders, store._space, settings)
+            store._worker = store.make_worker()
             store._worker.start()
         return store
+
+    def make_worker(self) -> Worker:
+        """Make a worker for this store's database and encoder; start it, and stop it."""
+        if self._space is None:
+            raise ConfigurationError("this store has no encoder")
+        return Worker(
+            self._db.url, self._encoders, self._space, self.settings, revive=self._db.revive
+        )
 
     def _prepare(self, prepare_space: bool) -> None:
         """Check migrations, find the tenant and the space."""
@@ -227,6 +252,21 @@ class MemoryStore:
         """Make a tenant unless it is there. Needs the owner's role."""
         with self._db.transaction(role=None) as conn:
             conn.execute(sql.statement("create_tenant"), {"name": check_id(name, "tenant")})
+
+    def migrate_states(
+        self,
+        schema: StateSchema[Any] = DEFAULT_SCHEMA,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> MigrationReport:
+        """Bring the tenant's stored states to the schema's current version.
+
+        Every stored document, of any version, is tried first. Only when none fails are the
+        heads that are older saved as new versions; the stored ones are never altered. With
+        `dry_run` nothing is saved. `progress` is told how many were tried.
+        """
+        return state_migration.migrate_states(self, schema, dry_run=dry_run, progress=progress)
 
     # encoders and their spaces
 

@@ -59,3 +59,14 @@ VALUES (
     %(memory_id)s, %(version)s, %(tenant_id)s, %(schema_name)s, %(schema_version)s,
     %(document)s::json, %(marks)s::json, %(log_position)s, %(kind)s, %(author)s, %(reason)s,
     %(created_at)s);
+
+-- name: stored_states
+-- A keyset page of every stored version that is of a schema.
+SELECT s.memory_id, s.version, m.agent_id, m.user_id, m.head_version, s.schema_name,
+    s.schema_version, s.document
+FROM memstore.state_versions AS s
+JOIN memstore.memories AS m USING (memory_id)
+WHERE s.tenant_id = %(tenant_id)s AND s.schema_name = %(schema_name)s
+    AND (s.memory_id, s.version) > (%(memory_id)s, %(version)s)
+ORDER BY s.memory_id, s.version
+LIMIT %(limit)s;

@@ -1,0 +1,106 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""Is this database fit to serve? Connection, extension, migrations, spaces, queue, orphans."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+
+from memstore import sql
+from memstore._sync import migrations, spaces
+from memstore._sync.database import WORKER, Database
+from memstore.diagnosis import Check
+from memstore.errors import MemstoreError
+
+OLD_SECONDS = 600
+
+
+def diagnose(db: Database, tenant: str, encoder: str | None) -> list[Check]:
+    """Run every check that the ones before it allow; what fails says what to do."""
+    checks: list[Check] = []
+    try:
+        db.open()
+    except MemstoreError as error:
+        return [Check("connection", False, f"{error}: is Postgres running, is the URL right?")]
+    try:
+        return _all(db, tenant, encoder, checks)
+    except (MemstoreError, psycopg.Error) as error:
+        return [*checks, Check("database", False, str(error).strip())]
+    finally:
+        db.close()
+
+
+def _one(db: Database, statement: Any, **parameters: Any) -> dict[str, Any]:
+    with db.transaction(role=None) as conn:
+        row = (conn.execute(statement, parameters)).fetchone()
+    return row or {}
+
+
+def _all(db: Database, tenant: str, encoder: str | None, checks: list[Check]) -> list[Check]:
+    versions = _one(db, sql.statement("server_versions"))
+    checks.append(Check("connection", True, f"PostgreSQL {versions['postgres']}"))
+    if versions["pgvector"] is None:
+        checks.append(Check("pgvector", False, "the extension is missing: run 'memstore migrate'"))
+        return checks
+    checks.append(Check("pgvector", True, f"version {versions['pgvector']}"))
+    try:
+        with db.transaction(role=None) as conn:
+            migrations.verify(conn)
+    except MemstoreError as error:
+        checks.append(Check("migrations", False, str(error)))
+        return checks
+    checks.append(Check("migrations", True, "up to date"))
+    rewrite = (_one(db, sql.statement("serving_privileges")))["may_rewrite"]
+    checks.append(
+        Check(
+            "append-only",
+            not rewrite,
+            "the serving role may rewrite the log: revoke UPDATE and DELETE from memstore_server"
+            if rewrite
+            else "the serving role can't change what was written",
+        )
+    )
+    row = _one(db, sql.statement("tenant_id"), name=tenant)
+    if not row:
+        checks.append(Check("tenant", False, f"there is no tenant {tenant!r}"))
+        return checks
+    checks.append(Check("tenant", True, tenant))
+    db.tenant_id = row["tenant_id"]
+    _spaces(db, encoder, checks)
+    return checks
+
+
+def _spaces(db: Database, encoder: str | None, checks: list[Check]) -> None:
+    with db.transaction() as conn:
+        found = spaces.listed(conn)
+    serving = next((space for space in found if space.status == "serving"), None)
+    fits = encoder is None or (serving is not None and serving.encoder == encoder)
+    described = ", ".join(f"{s.encoder} ({s.dimension}, {s.status})" for s in found) or "none"
+    advice = "" if fits else f"; {encoder!r} does not serve: run 'memstore space add {encoder}'"
+    checks.append(Check("spaces", fits, described + advice))
+    with db.transaction(WORKER) as conn:
+        queues = (conn.execute(sql.statement("queue_age"))).fetchall()
+    waiting = sum(queue["waiting"] for queue in queues)
+    failing = sum(queue["failing"] for queue in queues)
+    oldest = min((queue["oldest"] for queue in queues), default=None)
+    age = 0.0 if oldest is None else (datetime.now(UTC) - oldest).total_seconds()
+    advice = "; is a worker running? 'memstore worker'" if age > OLD_SECONDS or failing else ""
+    checks.append(
+        Check(
+            "queue",
+            not advice,
+            f"{waiting} entries wait for a vector, {failing} of them failed, "
+            f"the oldest for {age:.0f} s{advice}",
+        )
+    )
+    orphans = 0
+    with db.transaction() as conn:
+        statements = [sql.statement("orphaned_postings")] + [
+            sql.statement("orphaned_vectors").format(vectors=space.vectors) for space in found
+        ]
+        for statement in statements:
+            row = (conn.execute(statement)).fetchone()
+            orphans += row["orphaned"] if row else 0
+    checks.append(Check("orphans", not orphans, f"{orphans} memories have derived rows and no log"))

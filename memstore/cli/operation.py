@@ -1,0 +1,183 @@
+"""Commands for whoever runs the database: migrate, space, worker, doctor, demo."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import click
+
+from memstore import MemoryStore, MigrationRequired, load_encoder, migrate
+from memstore._sync.database import Database
+from memstore._sync.diagnosis import diagnose
+from memstore.cli import options, printing
+from memstore.cli.options import Group
+from memstore.embedded import EmbeddedServer, default_data_dir
+from memstore.encoding.source import EncoderSource
+
+
+def _url(settings: Any) -> tuple[str, EmbeddedServer | None]:
+    if settings.url is not None:
+        return settings.url, None
+    server = EmbeddedServer.acquire(settings.data_dir or default_data_dir())
+    return server.url, server
+
+
+@click.command("migrate")
+@options.database
+@options.as_json
+def migrate_database(as_json: bool, **given: Any) -> None:
+    """Bring the database up to this version: schema, tenant, and the encoder's space.
+
+    The URL's role must be allowed to create schemas, roles and extensions.
+    """
+    settings = options.settings_of(given)
+    url, server = _url(settings)
+    try:
+        applied = migrate(url)
+        MemoryStore.prepare(url, settings=settings)
+    finally:
+        if server is not None:
+            server.release()
+    if as_json:
+        printing.print_json({"applied": [f"{m.number:04d}_{m.name}" for m in applied]})
+    elif applied:
+        for migration in applied:
+            click.echo(f"applied {migration.number:04d} {migration.name}")
+    else:
+        click.echo("up to date")
+
+
+@click.command("doctor")
+@options.database
+@options.as_json
+def doctor(as_json: bool, **given: Any) -> None:
+    """Check the connection, extension, migrations, spaces, queue and leftovers.
+
+    The exit code is 1 when something is not as it should be.
+    """
+    settings = options.settings_of(given)
+    url, server = _url(settings)
+    try:
+        encoder = EncoderSource(settings.encoder, settings.cache_dir).name
+        database = Database(
+            url, pool_size=1, connect_timeout=settings.connect_timeout, prepare=settings.prepare
+        )
+        checks = diagnose(database, settings.tenant, encoder)
+    finally:
+        if server is not None:
+            server.release()
+    if as_json:
+        printing.print_json(checks)
+    else:
+        for check in checks:
+            click.echo(f"{'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}")
+    if not all(check.ok for check in checks):
+        raise SystemExit(1)
+
+
+@click.group("space", cls=Group)
+def space() -> None:
+    """Spaces: one encoder's vectors each. Fill another beside the one that serves, switch, drop."""
+
+
+@space.command("list")
+@options.database
+@options.as_json
+def list_spaces(as_json: bool, **given: Any) -> None:
+    """List the spaces."""
+    with options.opened(given, encoder=False) as store:
+        found = store.spaces()
+    if as_json:
+        printing.print_json(found)
+        return
+    for one in found:
+        click.echo(f"{one.status:9} {one.encoder} ({one.dimension})")
+
+
+@space.command("add")
+@click.argument("name")
+@options.database
+@options.as_json
+def add_space(name: str, as_json: bool, **given: Any) -> None:
+    """Make a space for the encoder NAME and fill it with every entry there is."""
+    settings = options.settings_of(dict(given))
+    encoder = load_encoder(name, cache_dir=settings.cache_dir)
+    with options.opened(given, encoder=False) as store:
+        made = store.add_space(encoder)
+        with printing.progress_console().status(f"encoding with {encoder.name}"):
+            encoded = store.fill_space(encoder)
+    if as_json:
+        printing.print_json({"space": made, "encoded": encoded})
+    else:
+        click.echo(f"{encoder.name}: {encoded} entries encoded; now 'memstore space switch {name}'")
+
+
+@space.command("switch")
+@click.argument("name")
+@options.database
+@options.as_json
+def switch_space(name: str, as_json: bool, **given: Any) -> None:
+    """Let the filled space of encoder NAME serve; the one before is retained."""
+    with options.opened(given, encoder=False) as store:
+        made = store.switch_space(name)
+    if as_json:
+        printing.print_json(made)
+    else:
+        click.echo(f"{made.encoder} serves; open stores with that encoder from now on")
+
+
+@space.command("drop")
+@click.argument("name")
+@options.database
+@options.as_json
+def drop_space(name: str, as_json: bool, **given: Any) -> None:
+    """Remove the space of encoder NAME, which does not serve, with its vectors."""
+    with options.opened(given, encoder=False) as store:
+        store.drop_space(name)
+    if as_json:
+        printing.print_json({"dropped": name})
+    else:
+        click.echo(f"{name} dropped")
+
+
+@click.command("worker")
+@click.option("--once", is_flag=True, help="Stop when nothing is due.")
+@options.database
+@options.as_json
+def worker(once: bool, as_json: bool, **given: Any) -> None:
+    """Fill in vectors for every tenant until SIGINT or SIGTERM; any number may run."""
+    with options.opened(given) as store:
+        if once:
+            encoder = store.encoder()
+            if encoder is None:
+                raise MigrationRequired("this store has no encoder")
+            encoded = store.fill_space(encoder)
+            if as_json:
+                printing.print_json({"encoded": encoded})
+            else:
+                click.echo(f"{encoded} entries encoded")
+            return
+        running = store.make_worker()
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        running.start()
+        click.echo("encoding; stop with Ctrl-C", err=True)
+        stop.wait()
+        running.stop()
+
+
+@click.command("demo")
+@click.option("--budget", default=2048, show_default=True, help="Tokens at most.")
+@options.database
+def demo(budget: int, **given: Any) -> None:
+    """Replay a support thread, kill the agent in mid-conversation, and restart it."""
+    from memstore.demo.run import main as run
+
+    settings = options.settings_of(given)
+    raise SystemExit(run(printing.console(), budget=budget, data_dir=settings.data_dir))
+
+
+COMMANDS = (migrate_database, doctor, space, worker, demo)

@@ -1,0 +1,89 @@
+"""Printing: one JSON value for programs, tables and text for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from memstore import Event
+
+WIDEST = 100
+
+
+def console() -> Console:
+    """Return a console on standard output; piped, it is as wide as a terminal usually is."""
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=WIDEST)
+
+
+def progress_console() -> Console:
+    """Return a console on standard error, so that progress never mixes with a result."""
+    return Console(stderr=True, highlight=False)
+
+
+def plain(value: Any) -> Any:
+    """Turn what the store returns into plain JSON values."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Exception):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    return value
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value."""
+    click.echo(json.dumps(plain(value), ensure_ascii=False, indent=2))
+
+
+def table(title: str, *columns: str) -> Table:
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    return made
+
+
+def when(moment: datetime | None) -> str:
+    return "" if moment is None else moment.strftime("%Y-%m-%d %H:%M")
+
+
+def shortened(text: str, limit: int = 240) -> Text:
+    """Show a text on few lines; what it holds is never read as markup."""
+    flat = " ".join(text.split())
+    return Text(flat if len(flat) <= limit else flat[: limit - 1] + "…")
+
+
+def events_table(events: Sequence[Event]) -> Table:
+    made = table("", "#", "when", "session", "who", "text")
+    for event in events:
+        who = event.actor if event.event_type == "message" else f"{event.actor} {event.event_type}"
+        made.add_row(
+            str(event.position),
+            when(event.occurred_at),
+            Text(event.session_id or ""),
+            Text(who),
+            shortened(event.content),
+        )
+    return made
+
+
+def milliseconds(steps: Mapping[str, float]) -> str:
+    return ", ".join(f"{step} {value:.1f}" for step, value in steps.items()) + " ms"
