@@ -39,7 +39,9 @@ async def migrate(url: str, *, timeout: float = 60.0) -> list[Migration]:
     """
     try:
         async with (
-            await AsyncConnection.connect(url, autocommit=True, row_factory=dict_row) as conn,
+            await AsyncConnection[DictRow].connect(
+                url, autocommit=True, row_factory=dict_row
+            ) as conn,
             _locked(conn, timeout),
         ):
             await conn.execute(_BOOTSTRAP)

@@ -83,7 +83,7 @@ async def find(
         "limit": settings.candidates,
     }
     positions: set[int] = set()
-    leg_hits = dict.fromkeys(LEGS, 0)
+    leg_hits: dict[str, int] = dict.fromkeys(LEGS, 0)
     if given["terms"] and settings.lexical:
         lexical = sql.statement("lexical_leg").format(filters=exists(tags))
         found = [position for position, _ in await _fetch(conn, lexical, given)]

@@ -80,7 +80,7 @@ class Database:
         self._pool.close()
 
     def _prologue(self, role: str | None) -> sql.Composed:
-        parts = [sql.SQL("BEGIN")]
+        parts: list[sql.Composable] = [sql.SQL("BEGIN")]
         if role is not None:
             parts.append(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
         if self.tenant_id is not None and role != WORKER:

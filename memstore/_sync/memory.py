@@ -171,7 +171,7 @@ class Memory(Generic[M]):
 
         Raises `NotFound` where there was none, `MigrationFailed`, `NewerSchema`.
         """
-        if version is position is as_of is None:
+        if version is None and position is None and as_of is None:
             with self._db.transaction() as conn:
                 return states.load(conn, self.identity, self.schema)
         return states.load_at(

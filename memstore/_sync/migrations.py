@@ -40,7 +40,7 @@ def migrate(url: str, *, timeout: float = 60.0) -> list[Migration]:
     """
     try:
         with (
-            Connection.connect(url, autocommit=True, row_factory=dict_row) as conn,
+            Connection[DictRow].connect(url, autocommit=True, row_factory=dict_row) as conn,
             _locked(conn, timeout),
         ):
             conn.execute(_BOOTSTRAP)
