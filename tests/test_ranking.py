@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 
 from memstore.ranking import (
@@ -28,6 +29,7 @@ from memstore.ranking import (
     rrf,
 )
 
+Floats = NDArray[np.float64]
 ALL_SETTINGS = {"default": Settings(), "lexical": LEXICAL, "vector": VECTOR, "rrf": RECIPROCAL}
 NOBODY = QueryFeatures()
 
@@ -36,7 +38,7 @@ def make_frame(
     n: int,
     *,
     tf: Any = None,
-    cosine: Sequence[float] | None = None,
+    cosine: Sequence[float] | Floats | None = None,
     **given: Any,
 ) -> Frame:
     """Build a frame of n entries of one session, one chunk each, with what is given replaced."""

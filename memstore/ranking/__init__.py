@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memstore.ranking.bm25 import bm25, idf
-from memstore.ranking.frame import Frame, QueryFeatures, Ranked
+from memstore.ranking.frame import Frame, Ranked
 from memstore.ranking.fusion import merge, rrf
-from memstore.ranking.query import query_features
+from memstore.ranking.query import QueryFeatures, query_features
 from memstore.ranking.rank import rank
 from memstore.ranking.settings import LEXICAL, RECIPROCAL, VECTOR, Settings
 

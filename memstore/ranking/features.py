@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from memstore.analysis import query_terms
-from memstore.ranking.frame import Booleans, Floats, Frame, Integers, QueryFeatures
+from memstore.ranking.frame import Booleans, Floats, Frame, Integers
+from memstore.ranking.query import QueryFeatures
 
 
 class Neighbours:

@@ -1,4 +1,4 @@
-"""What ranking reads and gives: the candidates as arrays, the query's features, the result."""
+"""What ranking reads and gives: the candidates as arrays, and the result."""
 
 from __future__ import annotations
 
@@ -62,20 +62,6 @@ class Frame:
 
     def __len__(self) -> int:
         return len(self.position)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryFeatures:
-    """What the query says about the entries that it wants, beyond its terms."""
-
-    words: frozenset[str] = frozenset()
-    """Its casefolded words, among which actors' names are looked up."""
-    asks_time: bool = False
-    """It asks when or how long."""
-    asks_number: bool = False
-    """It asks how many or how much."""
-    periods: Sequence[tuple[float, float]] = ()
-    """Half-open intervals, in seconds since the epoch, that the query names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,12 @@
-"""What a question asks for, read off its own words: a time, a number, somebody's words."""
+"""What a query asks for, read off its own words: whose words, a time, a number."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from datetime import datetime
 
-from memstore.ranking.frame import QueryFeatures
+from memstore.ranking.times import Times, find_times
 
 _WORD = re.compile(r"\w+")
 _TIME = re.compile(
@@ -15,11 +17,29 @@ _NUMBER = re.compile(r"\bhow (many|much|old|often|long|far|big|tall)\b")
 _LIMIT = 4_000
 
 
-def query_features(text: str) -> QueryFeatures:
-    """Read the features of a query; only its first 4,000 characters are looked at."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFeatures:
+    """What the query says about the entries that it wants, beyond its terms."""
+
+    words: frozenset[str] = frozenset()
+    """Its casefolded words, among which actors' names are looked up."""
+    asks_time: bool = False
+    """It asks when or how long."""
+    asks_number: bool = False
+    """It asks how many or how much."""
+    times: Times = Times()
+    """The times that it names."""
+
+
+def query_features(text: str, now: datetime | None = None) -> QueryFeatures:
+    """Read the features of a query; only its first 4,000 characters are looked at.
+
+    `now` is what "yesterday" and "last week" are relative to; without it they are not read.
+    """
     folded = text[:_LIMIT].casefold()
     return QueryFeatures(
         words=frozenset(_WORD.findall(folded)),
         asks_time=bool(_TIME.search(folded)),
         asks_number=bool(_NUMBER.search(folded)),
+        times=find_times(folded, now),
     )

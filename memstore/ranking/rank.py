@@ -13,9 +13,11 @@ from memstore.ranking.features import (
     scaled,
     share,
 )
-from memstore.ranking.frame import Floats, Frame, QueryFeatures, Ranked
+from memstore.ranking.frame import Floats, Frame, Ranked
 from memstore.ranking.fusion import ranks, rrf
+from memstore.ranking.query import QueryFeatures
 from memstore.ranking.settings import Settings
+from memstore.ranking.times import closeness
 
 
 def rank(frame: Frame, query: QueryFeatures, settings: Settings | None = None) -> Ranked:
@@ -61,6 +63,7 @@ def rank(frame: Frame, query: QueryFeatures, settings: Settings | None = None) -
             "actor": by_actor.astype(np.float64),
             "user": user.astype(np.float64) if not user.all() else np.zeros(n),
             "question": asks,
+            "time": closeness(query.times, frame.occurred_at),
         }
         weights = {name: float(getattr(s, name)) for name in features}
     contributions = {k: weights[k] * v for k, v in features.items() if weights[k]}

@@ -43,6 +43,9 @@ class Settings:
     question: float = -0.2
     """It is itself a question."""
 
+    time: float = 0.6
+    """How near its time is to one that the query names."""
+
     def weights(self) -> dict[str, float]:
         """Return the features' weights by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NO_WEIGHTS}
