@@ -23,7 +23,7 @@ def url(cluster: Path, database: str) -> str:
 
 
 def _short(cluster: Path) -> Path:
-    """Return the folder, or a link to it where the socket's path would be too long.
+    """Return the folder, or a link to it where the socket's path is too long or not UTF-8.
 
     The link is each client's own affair, in a folder that only the client's user reaches;
     the server does not know of it, and it may be made again at any time.
@@ -37,13 +37,14 @@ def _short(cluster: Path) -> Path:
             _link(link, cluster)
             return link
     raise ConfigurationError(
-        f"the path of {cluster} is too long for a socket, and no private folder for a short "
-        "link to it was found: set TMPDIR to a short path, or name another data folder"
+        f"the path of {cluster!r} is too long for a socket, or not UTF-8, and no private folder "
+        "for a short link to it was found: set TMPDIR to a short path, or name another data folder"
     )
 
 
 def _fits(folder: Path) -> bool:
-    return len(os.fsencode(folder / SOCKET)) <= LONGEST
+    path = os.fsencode(folder / SOCKET)
+    return len(path) <= LONGEST and path == path.decode(errors="replace").encode()
 
 
 def _private_folders() -> Iterator[Path]:

@@ -1,0 +1,75 @@
+"""What tests share: one embedded server per run, a migrated database per test, one encoder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from memstore.embedded import EmbeddedServer
+from memstore.types import Encoder
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A folder for servers, 0700 as most homes are: in memory if that is large, else on disk.
+
+    The servers sync as they always do; a test kills processes, never the machine.
+    """
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2**31
+    with tempfile.TemporaryDirectory(
+        prefix="memstore-tests-", dir=memory if roomy else None
+    ) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def server(scratch: Path) -> Iterator[EmbeddedServer]:
+    """A server of this run's own, with PostgreSQL's durable settings."""
+    with EmbeddedServer.acquire(scratch / "server") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template(server: EmbeddedServer) -> str:
+    """The name of a migrated database that no test touches."""
+    from memstore import migrate
+
+    name = "template_migrated"
+    administer(server, f"CREATE DATABASE {name}")
+    migrate(database_of(server, name))
+    return name
+
+
+@pytest.fixture
+def database_url(server: EmbeddedServer, template: str) -> Iterator[str]:
+    """The URL of a migrated, otherwise empty database of this test's own."""
+    name = f"test_{uuid4().hex}"
+    administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield database_of(server, name)
+    administer(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Encoder:
+    """The default encoder; exported once per machine, not per run."""
+    from memstore.encoding import load_encoder
+
+    return load_encoder(threads=1)
+
+
+def database_of(server: EmbeddedServer, name: str) -> str:
+    return urlsplit(server.url)._replace(path=f"/{name}").geturl()
+
+
+def administer(server: EmbeddedServer, statement: str) -> None:
+    with closing(psycopg.connect(server.url, autocommit=True)) as connection:
+        connection.execute(statement.encode())
