@@ -1,21 +1,22 @@
 """What a schema's author notes on its fields: how long to trust them, which to search by.
 
 `Fresh` and `Cue` go into ``Annotated[...]`` at any depth of the model. On a list, a set, a tuple
-or a mapping they mean each entry; on a model, the model as a whole.
+or a mapping they mean each entry, whole; on a model, the model as a whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, RootModel
+from pydantic import AliasChoices, BaseModel, RootModel
+from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType, is_typeddict
 
@@ -56,6 +57,9 @@ class Cue:
 
 Note: TypeAlias = Fresh | Cue
 
+_SETS = (set, frozenset)
+_CONTAINERS = (Mapping, list, tuple, deque, set, frozenset)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -87,14 +91,25 @@ def set_order(value: Any) -> str:
     return dumps(to_jsonable_python(value))
 
 
-def since_problems(model: type[BaseModel]) -> Iterator[str]:
-    """Describe every `Fresh.since` that names a field which none of its entries has."""
+def problems(model: type[BaseModel]) -> Iterator[str]:
+    """Describe what is unsound in a model or in any that it leads to."""
     for owner in _models(model, set()):
         for name, field in owner.model_fields.items():
+            where = f"{owner.__name__}.{name}"
+            key = field.serialization_alias or name
+            if not field.exclude and key not in _read_as(owner, name, field):
+                yield f"{where} is written as {key!r} but read under another name"
             for fresh, hint in _declared(field.annotation, tuple(_notes(field.metadata))):
-                entries = list(_entries(hint))
-                if not any(fresh.since in entry.model_fields for entry in entries):
-                    yield f"{owner.__name__}.{name}: no entry has a field {fresh.since!r}"
+                if not any(fresh.since in entry.model_fields for entry in _entries(hint)):
+                    yield f"Fresh at {where}: no entry has a field {fresh.since!r}"
+
+
+def _read_as(owner: type[BaseModel], name: str, field: FieldInfo) -> list[Any]:
+    alias = field.validation_alias
+    names: list[Any] = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+    config = owner.model_config
+    by_name = config.get("populate_by_name") or config.get("validate_by_name")
+    return [*names, name] if by_name else names
 
 
 def _walk(value: Any, hint: Any, notes: tuple[Note, ...], at: Pointer) -> Iterator[Node]:
@@ -107,33 +122,39 @@ def _walk(value: Any, hint: Any, notes: tuple[Note, ...], at: Pointer) -> Iterat
             below = at if key is None else (*at, key)
             yield from _walk(getattr(value, name), field_hint, field_notes, below)
     elif isinstance(value, Mapping):
-        hints = get_type_hints(hint, include_extras=True) if is_typeddict(hint) else {}
+        hints = _hints(hint) if is_typeddict(hint) else {}
         entry_hint = _argument(hint, -1)
-        if notes or hints or _relevant(entry_hint):
+        if notes or hints or _leads_to(entry_hint, _is_noted):
             for key, item in value.items():
                 here = (*at, key if type(key) is str else _json_key(key))
-                yield from _walk(item, hints.get(key, entry_hint), notes, here)
-    elif isinstance(value, list | tuple | deque):
-        arguments = get_args(hint)
-        fixed = get_origin(hint) is tuple and Ellipsis not in arguments
-        if notes or any(map(_relevant, arguments)):
+                yield from _entry(item, hints.get(key, entry_hint), notes, here)
+    elif isinstance(value, list | tuple | deque | set | frozenset):
+        if isinstance(value, set | frozenset):
+            yield Node(at, value, ())
+            value = sorted(value, key=set_order)
+        fixed = get_origin(hint) is tuple and Ellipsis not in get_args(hint)
+        if notes or fixed or _leads_to(_argument(hint, 0), _is_noted):
             for index, item in enumerate(value):
                 entry_hint = _argument(hint, index if fixed else 0)
-                yield from _walk(item, entry_hint, notes, (*at, str(index)))
-    elif isinstance(value, set | frozenset):
-        yield Node(at, value, ())
-        if notes or _relevant(_argument(hint, 0)):
-            for index, item in enumerate(sorted(value, key=set_order)):
-                yield from _walk(item, _argument(hint, 0), notes, (*at, str(index)))
+                yield from _entry(item, entry_hint, notes, (*at, str(index)))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         if notes:
             yield Node(at, value, notes)
-        hints = get_type_hints(type(value), include_extras=True)
-        for field in dataclasses.fields(value):
-            here = (*at, field.name)
-            yield from _walk(getattr(value, field.name), hints[field.name], (), here)
+        for name, field_hint in _hints(type(value)).items():
+            yield from _walk(getattr(value, name), field_hint, (), (*at, name))
     elif notes:
         yield Node(at, value, notes)
+
+
+def _entry(value: Any, hint: Any, notes: tuple[Note, ...], at: Pointer) -> Iterator[Node]:
+    """Walk a container's entry: the container's notes mean it as a whole."""
+    if notes and isinstance(value, str | int | float) and hint in (Any, str, int, float):
+        yield Node(at, value, notes)  # the common case, made quick
+    elif notes and isinstance(value, _CONTAINERS):
+        yield Node(at, value, notes)
+        yield from _walk(value, hint, (), at)
+    else:
+        yield from _walk(value, hint, notes, at)
 
 
 @lru_cache(maxsize=1024)
@@ -143,40 +164,63 @@ def _fields(model: type[BaseModel]) -> tuple[tuple[str, str | None, Any, tuple[N
     result = []
     for name, field in model.model_fields.items():
         notes = tuple(_notes(field.metadata))
-        if not field.exclude and (notes or _relevant(field.annotation)):
+        if not field.exclude and (notes or _leads_to(field.annotation, _is_noted)):
             key = None if root else (field.serialization_alias or name)
             result.append((name, key, field.annotation, notes))
     return tuple(result)
 
 
-def _relevant(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
-    """Tell whether values of this type may carry notes or hold sets."""
-    if isinstance(hint, TypeAliasType):
-        return hint not in seen and _relevant(hint.__value__, seen | {hint})
+@lru_cache(maxsize=1024)
+def has_sets(model: type[BaseModel]) -> bool:
+    """Tell whether a model has sets anywhere."""
+    return _leads_to(model, _is_set)
+
+
+def _is_set(hint: Any) -> bool:
+    return hint in _SETS or get_origin(hint) in _SETS
+
+
+def _is_noted(hint: Any) -> bool:
+    """Tell whether a type is annotated, or is a set: `walk` yields these."""
     if get_origin(hint) is Annotated:
-        inner, *metadata = get_args(hint)
-        return any(True for _ in _notes(metadata)) or _relevant(inner, seen)
-    if hint in (set, frozenset) or get_origin(hint) in (set, frozenset):
+        return any(True for _ in _notes(get_args(hint)[1:]))
+    return _is_set(hint)
+
+
+def _leads_to(hint: Any, test: Callable[[Any], bool], seen: frozenset[Any] = frozenset()) -> bool:
+    """Tell whether a type, or any that it is made of, passes a test."""
+    if test(hint):
         return True
-    if isinstance(hint, type) and not get_args(hint):
+    below: Iterable[Any] = get_args(hint)
+    if get_origin(hint) is Annotated:
+        below = get_args(hint)[:1]
+    elif isinstance(hint, TypeAliasType) or (isinstance(hint, type) and not below):
         if hint in seen:
             return False
-        if issubclass(hint, BaseModel):
+        seen |= {hint}
+        if isinstance(hint, TypeAliasType):
+            below = [hint.__value__]
+        elif issubclass(hint, BaseModel):
             fields = hint.model_fields.values()
-            return any(
-                any(True for _ in _notes(f.metadata)) or _relevant(f.annotation, seen | {hint})
-                for f in fields
-            )
-        if dataclasses.is_dataclass(hint) or is_typeddict(hint):
-            hints = get_type_hints(hint, include_extras=True)
-            return any(_relevant(h, seen | {hint}) for h in hints.values())
-    return any(_relevant(argument, seen) for argument in get_args(hint))
+            below = [Annotated[f.annotation, *f.metadata, None] for f in fields]
+        elif dataclasses.is_dataclass(hint) or is_typeddict(hint):
+            below = _hints(hint).values()
+    return any(_leads_to(inner, test, seen) for inner in below)
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    return _cached_hints(kind)
+
+
+@lru_cache(maxsize=1024)
+def _cached_hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 def _bare(hint: Any, value: Any) -> tuple[Any, tuple[Note, ...]]:
     """Strip a type of aliases, of what it is annotated with, and of a union's other members."""
     notes: tuple[Note, ...] = ()
-    while True:
+    while not isinstance(hint, type):
         origin = get_origin(hint)
         if isinstance(hint, TypeAliasType):
             hint = hint.__value__
@@ -188,7 +232,8 @@ def _bare(hint: Any, value: Any) -> tuple[Any, tuple[Note, ...]]:
         elif origin in (Union, UnionType):
             hint = next((h for h in get_args(hint) if _fits(h, value)), Any)
         else:
-            return hint, notes
+            break
+    return hint, notes
 
 
 def _fits(hint: Any, value: Any) -> bool:

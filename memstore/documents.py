@@ -74,26 +74,25 @@ def join_pointer(parts: Sequence[str | int]) -> str:
     return "".join("/" + str(p).replace("~", "~0").replace("/", "~1") for p in parts)
 
 
-def child(node: JSON, part: str, path: str) -> JSON:
-    """Take one step from a node; raises InvalidInput naming `path` when there is nothing there."""
-    if isinstance(node, dict):
-        if part in node:
-            return node[part]
-        raise InvalidInput("no such key", path=path)
-    if isinstance(node, list):
-        if not _INDEX.fullmatch(part):
-            raise InvalidInput(f"{part!r} is not a list index", path=path)
-        if int(part) < len(node):
-            return node[int(part)]
-        raise InvalidInput(f"the list has {len(node)} entries", path=path)
-    raise InvalidInput("it leads into a plain value", path=path)
-
-
 def get(document: JSON, pointer: str) -> JSON:
     """Return what a JSON pointer points to; raises InvalidInput when there is nothing there."""
-    node = document
-    for part in split_pointer(pointer):
-        node = child(node, part, pointer)
+    return _resolve(document, split_pointer(pointer), pointer)
+
+
+def _resolve(node: JSON, parts: Pointer, path: str) -> JSON:
+    for part in parts:
+        if isinstance(node, dict):
+            if part not in node:
+                raise InvalidInput("no such key", path=path)
+            node = node[part]
+        elif isinstance(node, list):
+            if not _INDEX.fullmatch(part):
+                raise InvalidInput(f"{part!r:.40} is not a list index", path=path)
+            if int(part) >= len(node):
+                raise InvalidInput(f"the list has {len(node)} entries", path=path)
+            node = node[int(part)]
+        else:
+            raise InvalidInput("it leads into a plain value", path=path)
     return node
 
 
@@ -199,10 +198,10 @@ def _check_operation(document: JSON, operation: JSON) -> None:
         if op == "test" and not same(found, operation["value"]):
             raise InvalidInput("the value is not the tested one", path=path)
     elif parts:
-        parent = get(document, join_pointer(parts[:-1]))
+        parent = _resolve(document, parts[:-1], path)
         if isinstance(parent, list):
             if parts[-1] != "-" and not _INDEX.fullmatch(parts[-1]):
-                raise InvalidInput(f"{parts[-1]!r} is not a list index", path=path)
+                raise InvalidInput(f"{parts[-1]!r:.40} is not a list index", path=path)
         elif not isinstance(parent, dict):
             raise InvalidInput("it leads into a plain value", path=path)
 

@@ -84,7 +84,7 @@ def carry_marks(
     that have no mark yet, such as those of a field that was not tracked before.
     """
     stamp = _iso(check_time(now, "now"))
-    before = {path: dict(mark) for path, mark in old_marks.items() if isinstance(mark, dict)}
+    before = _copied(old_marks)
     tracked = _tracked(schema.load(new_document), new_document)
     if old_saved_at is not None:
         dated = {"since": _iso(check_time(old_saved_at, "old_saved_at"))}
@@ -117,9 +117,9 @@ def stale(
     now = check_time(now, "now")
     tracked = _tracked(schema.load(document) if value is None else value, document)
     found: list[Stale] = []
-    for path in tracked.keys() | marks.keys():
-        mark = marks.get(path)
-        mark = mark if isinstance(mark, dict) else {}
+    known = _copied(marks)
+    for path in tracked.keys() | known.keys():
+        mark = known.get(path, {})
         fresh, entry = tracked.get(path, (None, None))
         flagged = _instant(mark.get("flagged"))
         since = _since(fresh, entry, mark)
@@ -142,7 +142,7 @@ def stale(
                 question=_question(template, at, content, since, now),
             )
         )
-    return sorted(found, key=lambda s: (s.reason != "flagged", s.since, s.path))
+    return sorted(found, key=lambda s: (s.reason != "flagged", s.since, _place(s.path)))
 
 
 def confirm(
@@ -184,12 +184,21 @@ def _tracked(value: BaseModel, document: JSON) -> dict[str, tuple[Fresh, Any]]:
         notes = [note for note in node.notes if isinstance(note, Fresh)]
         if notes and node.value is not None:
             path = join_pointer(node.at)
-            try:
-                get(document, path)
-            except InvalidInput:  # a field of a model that is written its own way
-                continue
-            found[path] = (notes[-1], node.value)
+            if _leads_somewhere(document, node.at):
+                found[path] = (notes[-1], node.value)
     return found
+
+
+def _leads_somewhere(document: JSON, at: Pointer) -> bool:
+    """Tell whether a field is in the document where it should be: a model may write its own way."""
+    for part in at:
+        if isinstance(document, dict) and part in document:
+            document = document[part]
+        elif isinstance(document, list) and part.isdecimal() and int(part) < len(document):
+            document = document[int(part)]
+        else:
+            return False
+    return True
 
 
 def _unmarked(schema: StateSchema[Any], document: JSON, marks: Mapping[str, Any]) -> list[str]:
@@ -271,14 +280,12 @@ def _since(fresh: Fresh | None, entry: Any, mark: Mapping[str, Any]) -> datetime
 
     A later confirmation overrides both.
     """
-    saved, confirmed = _instant(mark.get("since")), _instant(mark.get("confirmed"))
-    own = None
+    since, confirmed = _instant(mark.get("since")), _instant(mark.get("confirmed"))
     if fresh is not None and fresh.since:
         mapping = isinstance(entry, Mapping)
-        own = entry.get(fresh.since) if mapping else getattr(entry, fresh.since, None)
-    times = [t for t in (_instant(own), saved) if t is not None]
-    base = min(times, default=None)
-    return max((t for t in (base, confirmed) if t is not None), default=None)
+        own = _instant(entry.get(fresh.since) if mapping else getattr(entry, fresh.since, None))
+        since = min(own, since) if own and since else own or since
+    return max(since, confirmed) if since and confirmed else since or confirmed
 
 
 def _question(template: str, at: Pointer, value: JSON, since: datetime, now: datetime) -> str:
@@ -297,6 +304,11 @@ def _shown(value: JSON) -> str:
     return text.rstrip(".;,: ") or text
 
 
+def _place(path: str) -> list[tuple[int, str]]:
+    """Order pointers so that entry 2 comes before entry 10."""
+    return [(len(p) if p.isdecimal() else 0, p) for p in path.split("/")]
+
+
 def _name(at: Pointer) -> str:
     names = [part for part in at if not part.isdecimal()]
     return names[-1].replace("_", " ") if names else "the state"
@@ -309,13 +321,16 @@ def _date(moment: datetime, now: datetime) -> str:
 
 def _instant(value: Any) -> datetime | None:
     """Read an aware time; anything else counts as not given."""
+    moment: Any = value
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
         except ValueError:
             return None
+    if isinstance(moment, datetime) and moment.tzinfo is UTC:
+        return moment
     try:
-        return check_time(value, "time")
+        return None if moment is None else check_time(moment, "time")
     except InvalidInput:
         return None
 

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, RootModel, ValidationError
@@ -195,6 +196,9 @@ def _equal(given: Any, back: Any) -> bool:
     if isinstance(given, set | frozenset) and isinstance(back, set | frozenset):
         given, back = _mended_set(given), set(back)
     try:
+        if isinstance(given, datetime) and isinstance(back, datetime) and given.tzinfo:
+            # Python calls times in two zones unequal when a change of clocks makes one ambiguous.
+            return back.tzinfo is not None and given.astimezone(UTC) == back.astimezone(UTC)
         return _alike(given, back) and bool(given == back)
     except Exception:  # a foreign type's comparison
         return False

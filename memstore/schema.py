@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from memstore.annotations import cues, since_problems, walk
-from memstore.documents import get, join_pointer, key_of, reason_of
+from memstore.annotations import cues, has_sets, problems, walk
+from memstore.documents import diff, get, join_pointer, reason_of
 from memstore.errors import InvalidInput, MigrationFailed, NewerSchema, SchemaError
 from memstore.roundtrip import explain, refuse_difference, refuse_lost, write
 from memstore.text import clean_json, dumps
@@ -118,10 +118,12 @@ class StateSchema(Generic[M]):
         document = self._written(value)
         back = self.load(document)
         refuse_difference(value, back, document)
-        settled = self._written(back)
-        if key_of(settled) != key_of(document):
+        settled = self._plain(back)
+        if settled != document:
+            settled = clean_json(settled)
             refuse_lost(document, settled)
-            refuse_difference(back, self.load(settled), settled)
+            if changes := diff(settled, self._written(self.load(settled))):
+                raise SchemaError("it reads as another value each time", path=changes[0].path)
         return settled
 
     def cues(self, value: M) -> list[str]:
@@ -193,13 +195,17 @@ class StateSchema(Generic[M]):
         return migrated, steps
 
     def _written(self, value: M) -> Document:
-        document = write(value)
-        for node in walk(value):
-            if isinstance(node.value, set | frozenset):
-                with suppress(InvalidInput):  # a field of a model that is written its own way
-                    get(document, join_pointer(node.at)).sort(key=dumps)
-        cleaned: Document = clean_json(document)
+        cleaned: Document = clean_json(self._plain(value))
         return cleaned
+
+    def _plain(self, value: M) -> Document:
+        document: Document = write(value)
+        if has_sets(self.model):
+            for node in walk(value):
+                if isinstance(node.value, set | frozenset):
+                    with suppress(InvalidInput):  # a field of a model that is written its own way
+                        get(document, join_pointer(node.at)).sort(key=dumps)
+        return document
 
 
 def _migrated(migration: Migration, document: Document) -> Document:
@@ -230,5 +236,5 @@ def _check(name: str, version: int, model: type[BaseModel], steps: dict[int, Mig
     for known, migration in steps.items():
         if not callable(migration) or inspect.iscoroutinefunction(migration):
             raise SchemaError(f"the migration from version {known} is not a plain function")
-    for problem in since_problems(model):
-        raise SchemaError(f"Fresh(since=...) at {problem}")
+    for problem in problems(model):
+        raise SchemaError(problem)
