@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from memstore.ranking.times import Times, find_times
@@ -27,7 +27,7 @@ class QueryFeatures:
     """It asks when or how long."""
     asks_number: bool = False
     """It asks how many or how much."""
-    times: Times = Times()
+    times: Times = field(default_factory=Times)
     """The times that it names."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,8 @@ class Settings:
 
     def without(self, *names: str) -> Settings:
         """Return a copy with the given weights at 0, to measure what each is worth."""
-        return replace(self, **dict.fromkeys(names, 0.0))
+        nothing: dict[str, Any] = dict.fromkeys(names, 0.0)
+        return replace(self, **nothing)
 
 
 _NO_WEIGHTS = frozenset({"candidates", "reach", "k1", "b", "reciprocal"})
