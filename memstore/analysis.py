@@ -53,20 +53,22 @@ _HAN_WORD = regex.compile(
 )
 _CHAR = rf"[\w--{_PAIRED}--{_CLUSTERED}]"
 # What joins words into one thing: strongly (parts that are things themselves) and weakly.
-_STRONG = r"(?:://|::|->|\+\+|[/\\:@=&?\#+~%])"
+_STRONG = r"(?::[/\\]{1,2}|::|->|\+\+|[/\\:@=&?\#+~%])"
 _WEAK = r"(?:[.\-']|(?<=\d),(?=\d))"
 _RUN = regex.compile(
     rf"""
       (?P<paired>{_PAIRED}+)
     | (?P<clustered>{_CLUSTERED}+)
-    | (?P<sigil>(?<![\w.\-])(?:[\#@\p{{Sc}}]|\.(?=\p{{L}})|--(?=\p{{L}})|-(?=\d|\p{{L}}(?!\w))))?
+    | (?P<sigil>(?<![{_CHAR}.\-])
+        (?:[\#@\p{{Sc}}] | \.(?=\p{{L}}) | --(?=\p{{L}}) | -(?=\d|\p{{L}}(?!\w))))?
       (?P<body>{_CHAR}++(?>(?:{_STRONG}|{_WEAK}){_CHAR}++)*+)
       (?P<suffix>\+\+?|[\#%])?
     """,
     regex.VERSION1 | regex.VERBOSE,
 )
 _JOINT = regex.compile(rf"{_STRONG}|{_WEAK}|_", regex.VERSION1)
-_STRONG_SPLIT = regex.compile(_STRONG, regex.VERSION1)
+# The T of a timestamp parts as well: a date is looked for without its time.
+_STRONG_SPLIT = regex.compile(rf"{_STRONG}|(?<=\d-\d\d)[Tt](?=\d\d)", regex.VERSION1)
 _WEAK_SPLIT = regex.compile(_WEAK, regex.VERSION1)
 _CASES = regex.compile(
     r"""
@@ -83,11 +85,13 @@ _ACRONYM = regex.compile(r"^(?:\p{L}\.){2,}\p{L}$")
 _GROUPED = regex.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _PLURAL_ACRONYM = regex.compile(r"^\p{Lu}{2,}s$")
 _VERSION = regex.compile(r"^[vV](?=\d+\.)")
-_DIGIT_SEAM = regex.compile(r"\d[-_]+\d")
+_DIGIT_SEAM = regex.compile(r"\d[-_']+\d")
+_NAMING = regex.compile(r"[\p{L}\p{N}]")
 _ACCENTED = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{Arabic}\p{Hebrew}]", regex.VERSION1)
 _HANGUL = regex.compile(r"\p{Hangul}")
 _FOREIGN_DIGIT = regex.compile(r"[\p{Nd}--0-9]", regex.VERSION1)
-_MARKS = regex.compile(r"\p{M}+")
+# Accents that can be left out. The breve that makes Cyrillic й of и makes another letter.
+_ACCENT = regex.compile(r"[\p{M}--\u0306]|(?<![иу])\u0306", regex.VERSION1)
 _MANY_MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
 _EMOJI = regex.compile(
     r"""
@@ -114,6 +118,7 @@ _PLAIN |= {0x2044: "/", 0x2215: "/"}
 _INNER_ACCENTS = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"}
 )
+_NO_JOINTS = str.maketrans("", "", "-_'")
 # Punctuation that means nothing at the edge of a word.
 _QUIET = "\"'`*()[]{}<>,;:!?|/\\=&~"
 _QUIET_END = _QUIET + "."
@@ -190,6 +195,8 @@ def _chunk_terms(chunk: str, left: set[str]) -> Iterator[str]:
                 yield from _HAN_WORD.findall(paired)
         elif clustered:
             yield from _pairs(regex.findall(r"\X", clustered))
+        elif not _NAMING.search(body):
+            continue  # a rule drawn with underscores, or an accent on nothing
         elif len(body) <= MAX_COMPOUND or not _JOINT.search(body):
             yield from _compound_terms(sigil or "", body, suffix or "")
         else:
@@ -254,7 +261,7 @@ def _word_terms(word: str) -> Iterator[str]:
     parts = [part for part in word.split("_") if part]
     if len(parts) > 1:
         yield _joined(word)
-    if word[0] == "_" or word[-1] == "_":
+    if parts and (word[0] == "_" or word[-1] == "_"):
         yield _whole(word)
     for part in parts:
         if _PLURAL_ACRONYM.match(part):
@@ -274,23 +281,24 @@ def _joined(text: str) -> str:
     """
     if _DIGIT_SEAM.search(text):
         return _whole(text)
-    joined = text.replace("-", "").replace("_", "")
+    joined = text.translate(_NO_JOINTS)
     return next(iter(_forms(joined))) if joined.isalnum() else _whole(text)
 
 
 def _forms(word: str) -> Iterator[str]:
     """Fold and stem a word; give its form without accents too, and a Hangul word's pairs."""
-    folded = _fold(word)
-    if not any(map(str.isalnum, folded)):
+    if not _NAMING.search(word):
         return
+    folded = _fold(word)
     yield _bounded(folded, stem=True)
     if folded.isascii():
         return
     if _ACCENTED.search(folded):
-        plain = _MARKS.sub("", unicodedata.normalize("NFD", folded)).translate(_INNER_ACCENTS)
-        if plain != folded and plain:
+        bare = _ACCENT.sub("", unicodedata.normalize("NFD", folded))
+        plain = unicodedata.normalize("NFC", bare).translate(_INNER_ACCENTS)
+        if plain != folded:
             yield _bounded(plain, stem=True)
-    elif len(folded) > 2 and _HANGUL.search(folded):
+    if len(folded) > 2 and _HANGUL.search(folded):
         yield from _pairs(folded)
 
 
@@ -306,7 +314,7 @@ def _ungrouped(text: str) -> str:
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    text = _FOREIGN_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
+    text = _FOREIGN_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0], digit[0])), text)
     return unicodedata.normalize("NFKC", text.casefold())
 
 
