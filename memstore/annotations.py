@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from types import UnionType
-from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NewType,
+    NotRequired,
+    Required,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import AliasChoices, BaseModel, RootModel
 from pydantic.fields import FieldInfo
@@ -194,6 +206,8 @@ def _leads_to(hint: Any, test: Callable[[Any], bool], seen: frozenset[Any] = fro
     below: Iterable[Any] = get_args(hint)
     if get_origin(hint) is Annotated:
         below = get_args(hint)[:1]
+    elif isinstance(hint, NewType):
+        below = [hint.__supertype__]
     elif isinstance(hint, TypeAliasType) or (isinstance(hint, type) and not below):
         if hint in seen:
             return False
@@ -229,6 +243,10 @@ def _bare(hint: Any, value: Any) -> tuple[Any, tuple[Note, ...]]:
         elif origin is Annotated:
             hint, *metadata = get_args(hint)
             notes += tuple(_notes(metadata))
+        elif origin in (Required, NotRequired):
+            (hint,) = get_args(hint)
+        elif isinstance(hint, NewType):
+            hint = hint.__supertype__
         elif origin in (Union, UnionType):
             hint = next((h for h in get_args(hint) if _fits(h, value)), Any)
         else:
@@ -237,14 +255,22 @@ def _bare(hint: Any, value: Any) -> tuple[Any, tuple[Note, ...]]:
 
 
 def _fits(hint: Any, value: Any) -> bool:
-    while isinstance(hint, TypeAliasType) or get_origin(hint) is Annotated:
-        hint = hint.__value__ if isinstance(hint, TypeAliasType) else get_args(hint)[0]
-    if get_origin(hint) in (Union, UnionType):
+    """Tell whether a value may be of a union's member."""
+    origin = get_origin(hint)
+    if isinstance(hint, TypeAliasType):
+        return _fits(hint.__value__, value)
+    if isinstance(hint, NewType):
+        return _fits(hint.__supertype__, value)
+    if origin is Annotated:
+        return _fits(get_args(hint)[0], value)
+    if origin in (Union, UnionType):
         return any(_fits(h, value) for h in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
     if is_typeddict(hint):
         return isinstance(value, dict)
-    kind = get_origin(hint) or hint
-    return isinstance(kind, type) and isinstance(value, kind)
+    kind = origin or hint
+    return hint is Any or (isinstance(kind, type) and isinstance(value, kind))
 
 
 def _argument(hint: Any, index: int) -> Any:

@@ -8,7 +8,6 @@ entry and goes when the value changes.
 from __future__ import annotations
 
 import re
-from collections import defaultdict, deque
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,15 +17,25 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from memstore.annotations import Cue, Fresh, cues, walk
-from memstore.documents import Pointer, alike, get, join_pointer, key_of, same, split_pointer
+from memstore.documents import Pointer, get, join_pointer, split_pointer
 from memstore.errors import InvalidInput
+from memstore.marks import Marks, copied, follow
 from memstore.schema import StateSchema
 from memstore.text import check_time, clean_text, dumps
 from memstore.types import JSON
 
-__all__ = ["Cue", "Fresh", "Marks", "Stale", "carry_marks", "confirm", "cues", "flag", "stale"]
-
-Marks = dict[str, dict[str, str]]
+__all__ = [
+    "Cue",
+    "Fresh",
+    "Marks",
+    "Stale",
+    "carry_marks",
+    "confirm",
+    "cues",
+    "flag",
+    "migrate_marks",
+    "stale",
+]
 
 MAX_REASON = 1_000
 
@@ -47,7 +56,6 @@ _MONTHS = (
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _UNTRACKED = "On {date}, {name} was: {value}; is that still so?"
 _SHOWN = 160
-_MAX_PAIRS = 40_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,23 +91,40 @@ def carry_marks(
     is confirmed. `old_document` is None for the first one. `old_saved_at` dates unchanged values
     that have no mark yet, such as those of a field that was not tracked before.
     """
-    stamp = _iso(check_time(now, "now"))
-    before = _copied(old_marks)
-    tracked = _tracked(schema.load(new_document), new_document)
+    before = copied(old_marks)
     if old_saved_at is not None:
         dated = {"since": _iso(check_time(old_saved_at, "old_saved_at"))}
         for path in _unmarked(schema, old_document, before):
-            before[path] = dict(dated)
-    carried: dict[Pointer, dict[str, str]] = {}
-    _carry(_tree(before), old_document, new_document, (), carried)
-    marks = {
-        join_pointer(at): mark
-        for at, mark in carried.items()
-        if join_pointer(at) in tracked or "flagged" in mark or "confirmed" in mark
-    }
-    for path in tracked:
-        marks.setdefault(path, {"since": stamp})
-    return dict(sorted(marks.items()))
+            before[path] = dated
+    return _follow(schema, old_document, before, new_document, now, renames=False)
+
+
+def migrate_marks(
+    schema: StateSchema[Any],
+    stored_document: JSON,
+    marks: Mapping[str, Any],
+    migrated_document: JSON,
+    saved_at: datetime,
+) -> Marks:
+    """Return the marks of a document that migrations made from a stored one.
+
+    They follow members that a migration renamed. What has no mark dates from when it was saved.
+    """
+    return _follow(
+        schema, stored_document, copied(marks), migrated_document, saved_at, renames=True
+    )
+
+
+def _follow(
+    schema: StateSchema[Any], old: JSON, marks: Marks, new: JSON, moment: datetime, *, renames: bool
+) -> Marks:
+    stamp = _iso(check_time(moment, "now"))
+    tracked = _tracked(schema.load(new), new)
+    result = {path: {"since": stamp} for path in tracked}
+    for path, mark in follow(marks, old, new, renames=renames).items():
+        if path in tracked or "flagged" in mark or "confirmed" in mark:
+            result[path] = mark
+    return dict(sorted(result.items()))
 
 
 def stale(
@@ -109,20 +134,23 @@ def stale(
     now: datetime,
     *,
     value: BaseModel | None = None,
+    saved_at: datetime | None = None,
 ) -> list[Stale]:
     """List what to confirm: what was flagged first, then what expired, the oldest first.
 
-    `value` saves validating the document again, where it was loaded before.
+    `value` saves validating the document again, where it was loaded before. `saved_at` dates
+    values without a mark, which a field has that was not tracked when it was saved.
     """
     now = check_time(now, "now")
+    saved = None if saved_at is None else check_time(saved_at, "saved_at")
     tracked = _tracked(schema.load(document) if value is None else value, document)
     found: list[Stale] = []
-    known = _copied(marks)
+    known = copied(marks)
     for path in tracked.keys() | known.keys():
         mark = known.get(path, {})
         fresh, entry = tracked.get(path, (None, None))
         flagged = _instant(mark.get("flagged"))
-        since = _since(fresh, entry, mark)
+        since = _since(fresh, entry, mark) or saved
         if flagged is None and (fresh is None or since is None or now - since < fresh.for_):
             continue
         try:
@@ -153,12 +181,11 @@ def confirm(
     Flags there are lifted. Raises InvalidInput when the path leads nowhere.
     """
     stamp = _iso(check_time(now, "now"))
-    path = _existing(document, path)
-    result = _copied(marks)
+    get(document, path)
+    result = copied(marks)
     tracked = _tracked(schema.load(document), document)
     for at in {path, *(p for p in (*tracked, *result) if p.startswith(path + "/"))}:
-        if at in tracked or at in result or at == path:
-            result[at] = {"since": result.get(at, {}).get("since", stamp), "confirmed": stamp}
+        result[at] = {"since": result.get(at, {}).get("since", stamp), "confirmed": stamp}
     return dict(sorted(result.items()))
 
 
@@ -168,10 +195,10 @@ def flag(document: JSON, marks: Mapping[str, Any], path: str, reason: str, now: 
     Raises InvalidInput when the path leads nowhere, or on a blank or overlong reason.
     """
     stamp = _iso(check_time(now, "now"))
-    path = _existing(document, path)
+    get(document, path)
     if not isinstance(reason, str) or not reason.strip() or len(reason) > MAX_REASON:
         raise InvalidInput(f"must be 1 to {MAX_REASON:,} characters", path="reason")
-    result = _copied(marks)
+    result = copied(marks)
     mark = {"since": stamp, **result.get(path, {})}
     result[path] = {**mark, "flagged": stamp, "reason": clean_text(reason.strip())}
     return dict(sorted(result.items()))
@@ -208,71 +235,6 @@ def _unmarked(schema: StateSchema[Any], document: JSON, marks: Mapping[str, Any]
         return [p for p in _tracked(schema.load(document), document) if p not in marks]
     except InvalidInput:  # of an older version
         return []
-
-
-class _Tree:
-    """Marks by the parts of their pointers."""
-
-    __slots__ = ("below", "mark")
-
-    def __init__(self) -> None:
-        self.mark: dict[str, str] | None = None
-        self.below: defaultdict[str, _Tree] = defaultdict(_Tree)
-
-
-def _tree(marks: Mapping[str, dict[str, str]]) -> _Tree:
-    root = _Tree()
-    for path, mark in marks.items():
-        try:
-            parts = split_pointer(path)
-        except InvalidInput:
-            continue
-        node = root
-        for part in parts:
-            node = node.below[part]
-        node.mark = mark
-    return root
-
-
-def _carry(
-    tree: _Tree, old: JSON, new: JSON, at: Pointer, carried: dict[Pointer, dict[str, str]]
-) -> None:
-    """Carry the marks on and below an old node over to the new node in its place."""
-    if tree.mark is not None and same(old, new):
-        carried[at] = tree.mark
-    if isinstance(old, dict) and isinstance(new, dict):
-        for part, inner in tree.below.items():
-            if part in old and part in new:
-                _carry(inner, old[part], new[part], (*at, part), carried)
-    elif isinstance(old, list) and isinstance(new, list) and tree.below:
-        for i, j in _moves(old, new).items():
-            if str(i) in tree.below:
-                _carry(tree.below[str(i)], old[i], new[j], (*at, str(j)), carried)
-
-
-def _moves(old: list[JSON], new: list[JSON]) -> dict[int, int]:
-    """Match the entries of two lists one to one: equal ones first, then those that look changed."""
-    old_keys, new_keys = [key_of(v) for v in old], [key_of(v) for v in new]
-    moves = {i: i for i, (a, b) in enumerate(zip(old_keys, new_keys, strict=False)) if a == b}
-    places: defaultdict[Any, deque[int]] = defaultdict(deque)
-    for j, key in enumerate(new_keys):
-        if j not in moves:
-            places[key].append(j)
-    for i, key in enumerate(old_keys):
-        if i not in moves and places[key]:
-            moves[i] = places[key].popleft()
-    taken = set(moves.values())
-    rest = [i for i in range(len(old)) if i not in moves]
-    free = [j for j in range(len(new)) if j not in taken]
-    if len(rest) * len(free) <= _MAX_PAIRS:
-        for i in rest:
-            if isinstance(old[i], dict | list):
-                order = sorted(free, key=lambda j: (j != i, j))
-                match = next((j for j in order if alike(old[i], new[j])), None)
-                if match is not None:
-                    free.remove(match)
-                    moves[i] = match
-    return moves
 
 
 def _since(fresh: Fresh | None, entry: Any, mark: Mapping[str, Any]) -> datetime | None:
@@ -337,12 +299,3 @@ def _instant(value: Any) -> datetime | None:
 
 def _iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat()
-
-
-def _existing(document: JSON, path: str) -> str:
-    get(document, path)
-    return path
-
-
-def _copied(marks: Mapping[str, Any]) -> Marks:
-    return {path: dict(mark) for path, mark in marks.items() if isinstance(mark, dict)}

@@ -70,7 +70,7 @@ class StateSchema(Generic[M]):
             object.__setattr__(self, field, value)
         try:
             self.dump(self.initial())
-        except InvalidInput as error:
+        except Exception as error:
             raise SchemaError(f"the initial state of {name!r} is unsound: {error}") from error
 
     def __setattr__(self, name: str, value: object) -> None:

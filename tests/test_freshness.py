@@ -7,7 +7,7 @@ import time
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NotRequired
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ from typing_extensions import TypeAliasType, TypedDict
 from memstore.default_schema import DEFAULT_SCHEMA, ActiveTask, AgentState, ConfirmedFact, Issue
 from memstore.documents import get, same
 from memstore.errors import InvalidInput, SchemaError
-from memstore.freshness import Fresh, carry_marks, confirm, flag, stale
+from memstore.freshness import Fresh, carry_marks, confirm, flag, migrate_marks, stale
 from memstore.schema import StateSchema
 
 DAY = timedelta(days=1)
@@ -96,6 +96,7 @@ def test_null_claims_nothing() -> None:
 class Plain(TypedDict):
     kept: Annotated[str, FRESH]
     other: str
+    more: NotRequired[Annotated[str, FRESH]]
 
 
 @dataclass
@@ -132,6 +133,7 @@ class Tree(BaseModel):
     nested: Annotated[list[list[int]], FRESH]
     inner: list[Annotated[list[int], FRESH]]
     alias: Trusted
+    choice: Annotated[Literal["yes", "no"], FRESH] | int
     camel: Annotated[int, FRESH] = Field(alias="camelCase")
     written: Annotated[list[int], FRESH]
     children: list[Tree] = Field(default_factory=list)
@@ -156,7 +158,8 @@ def test_what_is_tracked_at_any_depth() -> None:
         "either": "text",
         "pair": [1, "x"],
         "many": [1, 2],
-        "typed": {"kept": "a", "other": "b"},
+        "typed": {"kept": "a", "other": "b", "more": "c"},
+        "choice": "yes",
         "point": {"x": 1, "y": 2},
         "words": ["a"],
         "by_number": {"7": "a"},
@@ -171,7 +174,7 @@ def test_what_is_tracked_at_any_depth() -> None:
         *("/leaf/value", "/leaves/0/value", "/leaves/1/value", "/by_name/a", "/by_name/a/value"),
         *("/maybe/0", "/either", "/pair/0", "/many/0", "/many/1", "/typed/kept", "/point/x"),
         *("/words/0", "/by_number/7", "/tags/0", "/tags/1", "/nested/0", "/inner/0/0", "/alias"),
-        "/camelCase",
+        *("/camelCase", "/typed/more", "/choice"),
     }
     value = Tree.model_validate({**raw, "children": [raw]})
     schema = StateSchema("tree", 1, Tree, initial=value)
@@ -262,6 +265,32 @@ def test_values_that_were_not_tracked_before_date_from_the_old_version() -> None
     older_shape = {"name": 3, "home": "Rome"}
     marks = carry_marks(PROFILE, older_shape, {}, new, LATER, old_saved_at=NOW - 50 * DAY)
     assert marks["/home"] == {"since": LATER.isoformat()}
+
+
+def test_marks_follow_what_a_migration_renamed() -> None:
+    stored = {
+        "called": "Ada",
+        "preferences": {"zone": "UTC", "lang": "it"},
+        "notes": {"a": {"b": 1}, "c": 2},
+    }
+    marks: Marks = {
+        "/preferences/zone": {"since": (NOW - 5 * DAY).isoformat()},
+        "/preferences/lang": {"since": (NOW - 6 * DAY).isoformat()},
+        "/notes/a/b": {"since": STAMP, "flagged": STAMP, "reason": "odd"},
+        "/notes/c": {"since": STAMP, "flagged": STAMP, "reason": "odd"},
+    }
+    migrated = _document(prefs={"lang": "it", "zone": "UTC"}, free={"a": {"b": 1}, "c": 3})
+    assert migrate_marks(PROFILE, stored, marks, migrated, LATER) == {
+        "/free/a/b": marks["/notes/a/b"],
+        "/name": {"since": LATER.isoformat()},
+        "/prefs/lang": marks["/preferences/lang"],
+        "/prefs/zone": marks["/preferences/zone"],
+    }
+
+
+def test_outside_a_migration_a_new_key_is_a_new_value() -> None:
+    old, new = _document(prefs={"likes cats": "yes"}), _document(prefs={"likes dogs": "yes"})
+    assert _carried(old, _marked(old), new)["/prefs/likes dogs"]["since"] == LATER.isoformat()
 
 
 ODD_MARKS: list[Any] = [
@@ -400,7 +429,13 @@ def test_a_later_confirmation_overrides_an_entrys_own_date() -> None:
 
 
 def test_what_has_no_date_at_all_is_not_called_stale() -> None:
-    assert stale(PROFILE, _document(home="Rome"), {}, NOW + 9_999 * DAY) == []
+    document = _document(home="Rome")
+    assert stale(PROFILE, document, {}, NOW + 9_999 * DAY) == []
+    found = stale(PROFILE, document, {}, NOW, saved_at=NOW - 10 * DAY)
+    assert [(s.path, s.since) for s in found] == [
+        ("/home", NOW - 10 * DAY),
+        ("/name", NOW - 10 * DAY),
+    ]
 
 
 def test_flagged_comes_first_then_the_oldest() -> None:
@@ -635,6 +670,8 @@ def test_times_are_aware(now: Any) -> None:  # trap 23
         lambda: carry_marks(PROFILE, None, {}, document, now),
         lambda: carry_marks(PROFILE, document, {}, document, NOW, old_saved_at=before),
         lambda: stale(PROFILE, document, {}, now),
+        lambda: stale(PROFILE, document, {}, NOW, saved_at=before),
+        lambda: migrate_marks(PROFILE, {}, {}, document, now),
         lambda: confirm(PROFILE, document, {}, "/name", now),
         lambda: flag(document, {}, "/name", "x", now),
     ):
