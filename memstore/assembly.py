@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memstore.budget import Budget
 from memstore.fitting import Seen, cut, shares, too_long_to_count
-from memstore.messages import (
-    PER_MESSAGE,
-    PER_REQUEST,
-    anthropic_messages,
-    count_messages,
-    openai_messages,
-    turns,
-)
+from memstore.messages import PER_MESSAGE, PER_REQUEST
 from memstore.outline import LEVELS, outline
-from memstore.render import Entry, block, body, entry_text, gap, heading, label, visible
+from memstore.render import Entry, block, body, entry_text, gap, heading, label
 from memstore.selection import Selection
 from memstore.types import Event, Hit, TokenCounter
 
@@ -29,6 +22,7 @@ __all__ = ["Assembly"]
 Part = Literal["tail", "retrieved"]
 
 _LEAST = 24  # tokens below which no entry is cut to fit what is left
+_MARGIN = 8  # tokens that an estimate may be wrong by
 _MISSES = 24  # so many entries in a row that do not fit end the search for one that does
 
 
@@ -37,6 +31,7 @@ class _Unit(NamedTuple):
 
     entries: tuple[Entry, ...]
     cost: int
+    around: int = 0  # for the headings and gap marks that they bring
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +39,10 @@ class _Step:
     """Where the choice stands: each step adds one part, and can be taken back."""
 
     state: tuple[str, ...]
-    level: int
+    detail: tuple[int, int]
     units: dict[int, _Unit]
+    shown: dict[int, Entry]
+    headings: frozenset[str]
     spent: int
 
 
@@ -57,6 +54,7 @@ class Assembly:
         self.budget = budget
         self._counter = counter
         self._counts: dict[str, int] = {}
+        self._texts: dict[tuple[int, tuple[int, int] | None], str] = {}
         self._reasons: dict[int, str] = {}
         self._hits: dict[int, Hit] = {}
         for hit in inputs.hits:
@@ -88,23 +86,20 @@ class Assembly:
         """Count each part of a selection by itself."""
         spent = {"state": self.count("\n".join(selection.state)) if selection.state else 0}
         for part in ("tail", "retrieved"):
-            shown = [entry_text(e) for e in selection.entries if e.part == part]
+            shown = [self._text(e) for e in selection.entries if e.part == part]
             spent[part] = sum(map(self.count, shown))
         return spent
 
+    def _text(self, entry: Entry) -> str:
+        """Render an entry once."""
+        key = (entry.position, entry.cut)
+        if key not in self._texts:
+            self._texts[key] = entry_text(entry)
+        return self._texts[key]
+
     def _cost(self, entries: Iterable[Entry]) -> int:
-        """Estimate what entries add to the dearest rendering."""
-        entries = list(entries)
-        text = sum(self.count(entry_text(e)) + 1 for e in entries)
-        if entries[0].part == "retrieved":
-            return text
-        replayed, positions = turns(entries)
-        quoted = sum(self.count(entry_text(e)) + 1 for e in entries if e.position not in positions)
-        dearest = max(
-            count_messages(openai_messages("", replayed)[1:], self.count),
-            count_messages(anthropic_messages("", [*replayed])[1:], self.count),
-        )
-        return max(text, quoted + max(0, dearest - PER_REQUEST))
+        """Estimate what entries add. As a message an entry costs about what its line does."""
+        return sum(self.count(self._text(entry)) + 1 for entry in entries)
 
     # -- choosing ---------------------------------------------------------------------------
 
@@ -118,19 +113,14 @@ class Assembly:
         if frame * 6 > total:
             self._bare = True
             frame = self._frame()
-        self._steps = [_Step((), len(LEVELS), {}, frame)]
+        self._steps = [_Step((), (len(LEVELS), 0), {}, {}, frozenset(), frame)]
         self._fill(first=True)
-        fitting = self._take_back()
-        for _ in range(2):
-            spent, slack = self._measured(fitting)
-            if not fitting or slack < max(8, total // 100):
-                break
+        fitting, spent = self._take_back()
+        if fitting and total - spent >= max(_LEAST, total // 50):
             self._steps = [replace(self._now, spent=spent)]
-            before = self._now
             self._fill(first=False)
-            if self._now is before:
-                break
-            fitting = self._take_back()
+            if len(self._steps) > 1:
+                fitting, _ = self._take_back()
         return fitting or self._smallest() or empty
 
     def _frame(self) -> int:
@@ -147,30 +137,25 @@ class Assembly:
 
     def _selection(self) -> Selection:
         step = self._now
-        entries = (entry for unit in step.units.values() for entry in unit.entries)
-        shown = tuple(sorted(entries, key=_position))
+        shown = tuple(sorted(step.shown.values(), key=_position))
         return Selection(step.state, shown, self._head, self.inputs.now, self._bare)
 
-    def _measured(self, selection: Selection) -> tuple[int, int]:
-        spent = max(selection.count(self.count).values())
-        return spent, self.budget.total - spent
+    def _measured(self, selection: Selection) -> int:
+        return max(selection.count(self.count).values())
 
-    def _take_back(self) -> Selection:
-        """Take steps back, ever more at a time, until the renderings fit."""
+    def _take_back(self) -> tuple[Selection, int]:
+        """Take steps back, ever more at a time, until the renderings fit; count them."""
         least = 1
-        while len(self._steps) > 1 or self._selection():
+        while True:
             selection = self._selection()
-            _, slack = self._measured(selection)
-            if slack >= 0:
-                return selection
-            if len(self._steps) == 1:
-                break
-            target, taken = self._now.spent + slack, 0
-            while len(self._steps) > 1 and (taken < least or self._now.spent > target):
+            spent = self._measured(selection)
+            if spent <= self.budget.total or not selection:
+                return selection, spent
+            target = self._now.spent - (spent - self.budget.total)
+            aim = len(self._steps) - least
+            while len(self._steps) > max(1, aim) or (self._steps[1:] and self._now.spent > target):
                 self._steps.pop()
-                taken += 1
             least *= 2
-        return Selection((), (), self._head, self.inputs.now)
 
     def _fill(self, *, first: bool) -> None:
         if first:
@@ -178,40 +163,38 @@ class Assembly:
             self._add_state(min(self._left, self.budget.state) if others else self._left)
             self._add_tail(min(self._left, self.budget.tail))
         seen = Seen()
-        for unit in self._now.units.values():
-            for entry in unit.entries:
-                seen.add(entry.event)
+        for entry in self._now.shown.values():
+            seen.add(entry.event)
         self._add_hits(seen)
         self._add_tail(self._left)
         self._add_neighbours(seen)
         self._lengthen()
-        if self._now.level:
+        if self._now.detail[0]:
             self._add_state(self._left)
 
     def _add(self, unit: _Unit) -> None:
         step = self._now
         old = step.units.get(_key(unit))
+        spent = step.spent + unit.cost + unit.around - (old.cost + old.around if old else 0)
         units = {**step.units, _key(unit): unit}
-        self._steps.append(
-            replace(step, units=units, spent=step.spent + unit.cost - (old.cost if old else 0))
-        )
+        shown = {**step.shown, **{entry.position: entry for entry in unit.entries}}
+        headings = step.headings | {heading(entry.event, None) for entry in unit.entries}
+        self._steps.append(_Step(step.state, step.detail, units, shown, headings, spent))
 
     def _add_state(self, room: int) -> None:
         """Show the state as fully as `room` more tokens allow."""
         step = self._now
         held = self.count("\n".join(step.state)) + 1 if step.state else 0
-        for level, lines in self._states(room + held):
-            if level >= step.level:
-                return
+        for level, lines in self._states(room + held - 1):
             cost = self.count("\n".join(lines)) + 1
-            if cost <= room + held:
-                self._steps.append(
-                    replace(step, state=lines, level=level, spent=step.spent + cost - held)
-                )
+            if cost <= room + held and len(lines) > 1 and (level, -len(lines)) < step.detail:
+                spent = step.spent + cost - held
+                detail = (level, -len(lines))
+                self._steps.append(replace(step, state=lines, detail=detail, spent=spent))
                 return
 
     def _states(self, room: int) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """Give the state's renderings, from the whole to its first line."""
+        """Give the state's renderings, from the whole to as many of its lines as fit."""
         document = self.inputs.document
         if document is None or not document.document:
             return
@@ -222,32 +205,35 @@ class Assembly:
         lines: list[str] = []
         for level in range(len(LEVELS)):
             lines = outline(dict(document.document), self.inputs.stale, level=level)
-            size = sum(map(len, lines))
-            if not too_long_to_count(size, room):
+            if not too_long_to_count(sum(map(len, lines)), room):
                 yield level, (title if level == 0 else f"{title} (shortened)", *lines)
-        kept = len(lines) - 1
-        while kept > 0:
-            mark = f"… {len(lines) - kept} more lines of the state"
-            yield len(LEVELS) - 1, (f"{title} (shortened)", *lines[:kept], mark)
-            kept = kept * 4 // 5
+        least, most = 0, len(lines) - 1
+        while least < most:  # the most lines that fit
+            middle = (least + most + 1) // 2
+            fits = self.count("\n".join(self._first(title, lines, middle))) <= room
+            least, most = (middle, most) if fits else (least, middle - 1)
+        yield len(LEVELS), self._first(title, lines, max(1, least))
+
+    @staticmethod
+    def _first(title: str, lines: list[str], count: int) -> tuple[str, ...]:
+        mark = f"… {len(lines) - count} more lines of the state"
+        return (f"{title} (shortened)", *lines[:count], *([mark] if count < len(lines) else []))
 
     def _add_tail(self, room: int) -> None:
         """Add tail entries, newest first, up to the first that does not fit at all."""
         limit = self._now.spent + room
         most = max(64, self.budget.tail // 2)
-        shown = {e.position: e for u in self._now.units.values() for e in u.entries}
         for event in reversed(self._tail):
-            position = event.position
-            if position in shown and shown[position].part == "tail":
+            shown = self._now.shown.get(event.position)
+            if shown and shown.part == "tail":
                 continue
-            members = self._members(position)
+            members = self._members(event.position)
             if members is None:
                 continue
             unit = self._unit(members, "tail", limit - self._now.spent, most)
             if unit is None:
                 return
             self._add(unit)
-            shown |= {entry.position: entry for entry in unit.entries}
 
     def _add_hits(self, seen: Seen) -> None:
         misses = 0
@@ -255,7 +241,7 @@ class Assembly:
         for position, hit in self._hits.items():
             if misses >= _MISSES or self._left < 4:
                 return
-            if self._shows(position) or (members := self._members(position)) is None:
+            if position in self._now.shown or (members := self._members(position)) is None:
                 continue
             if len(members) == 1 and (other := seen.repeats(hit.event)) is not None:
                 self._reasons[position] = f"repeats {other}"
@@ -268,18 +254,18 @@ class Assembly:
                     seen.add(event)
 
     def _add_neighbours(self, seen: Seen) -> None:
-        if not self.inputs.neighbours:
-            return
-        shown = {e.position for u in self._now.units.values() for e in u.entries}
-        for hit in [h for p, h in self._hits.items() if p in shown]:
-            at = hit.event.position
+        misses = 0
+        for at in [position for position in self._hits if position in self._now.shown]:
             for position in (at - 1, at + 1, at - 2, at + 2, at - 3, at + 3):
-                if position not in self.inputs.neighbours or self._shows(position):
+                if position not in self.inputs.neighbours or position in self._now.shown:
                     continue
+                if misses >= _MISSES or self._left < 4:
+                    return
                 members = self._members(position)
                 if members is None or seen.repeats(members[0]) is not None:
                     continue
                 unit = self._unit(members, "retrieved", self._left, 0, f"neighbour of {at}")
+                misses = misses + 1 if unit is None else 0
                 if unit:
                     self._add(unit)
 
@@ -289,14 +275,10 @@ class Assembly:
             if self._left < _LEAST:
                 return
             if any(entry.cut for entry in unit.entries):
-                longer = self._fit(
-                    [replace(entry, cut=None) for entry in unit.entries], unit.cost + self._left
-                )
+                whole = [replace(entry, cut=None) for entry in unit.entries]
+                longer = self._fit(whole, unit.cost + self._left - _MARGIN)
                 if longer and longer.cost > unit.cost:
-                    self._add(longer)
-
-    def _shows(self, position: int) -> bool:
-        return any(e.position == position for u in self._now.units.values() for e in u.entries)
+                    self._add(longer._replace(around=unit.around))
 
     # -- units ------------------------------------------------------------------------------
 
@@ -335,7 +317,7 @@ class Assembly:
             self._reasons[position] = "its tool call or result was not loaded"
             return None
         members = [self._events[p] for p in group]
-        if len(members) == 1 and not visible(body(members[0])).strip():
+        if len(members) == 1 and not body(members[0]).strip():
             self._reasons[position] = "blank"
             return None
         return members
@@ -388,20 +370,18 @@ class Assembly:
 
     def _surroundings(self, entries: list[Entry]) -> int:
         """Estimate the headings and gap marks that entries bring with them."""
-        shown = {e.position: e.event for u in self._now.units.values() for e in u.entries}
-        spent = 0
+        now, spent = self._now, 0
+        own = {entry.position for entry in entries}
         for entry in entries:
-            event = entry.event
-            before, after = shown.get(event.position - 1), shown.get(event.position + 1)
-            if not before and not after:
+            beside = {entry.position - 1, entry.position + 1}
+            if not (beside & own or beside & now.shown.keys()):
                 spent += self.count(gap(41)) + 1
-                title = heading(event, None)
-                spent += self.count(title) + 1
-            shown[event.position] = event
+        for title in {heading(entry.event, None) for entry in entries} - now.headings:
+            spent += self.count(title) + 1
         return spent
 
     def _with_surroundings(self, unit: _Unit) -> _Unit:
-        return unit._replace(cost=unit.cost + self._surroundings(list(unit.entries)))
+        return unit._replace(around=self._surroundings(list(unit.entries)))
 
     # -- the rest ---------------------------------------------------------------------------
 
@@ -410,7 +390,7 @@ class Assembly:
         for grow in self._fragments():
             fits: Selection | None = None
             for candidate in grow:
-                if self._measured(candidate)[1] < 0:
+                if self._measured(candidate) > self.budget.total:
                     break
                 fits = candidate
             if fits:
@@ -423,9 +403,12 @@ class Assembly:
         states = [lines for _, lines in self._states(self.budget.total)]
         if states:
             yield (replace(blank, state=lines) for lines in reversed(states))
+        tail = [event.position for event in reversed(self._tail)]
         places: list[tuple[int, Part]] = []
-        places += [(event.position, "tail") for event in reversed(self._tail)]
-        places += [(p, "retrieved") for p in self._hits]
+        for position in dict.fromkeys([*tail, *self._hits]):
+            if position in tail:
+                places.append((position, "tail"))
+            places.append((position, "retrieved"))  # dearer as a message, or else as text
         for position, part in places:
             if (members := self._members(position)) is not None:
                 yield self._growing(blank, self._entries(members, part, ""))
@@ -460,9 +443,9 @@ class Assembly:
             for position in positions:
                 if position in shown or (part == "retrieved" and position in tail):
                     continue
-                entry = Entry(self._events[position], "retrieved", "")
                 reason = self._reasons.get(position, "over the budget")
-                yield part, reason, position, self._counts.get(entry_text(entry))
+                text = self._texts.get((position, None), "")
+                yield part, reason, position, self._counts.get(text)
 
 
 def _position(item: Event | Entry) -> int:

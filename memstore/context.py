@@ -116,7 +116,7 @@ class Context:
     task: str = ""
     search: SearchResult | None = None
     degraded: str = ""
-    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    milliseconds: dict[str, float] = field(default_factory=dict)
     selection: Selection = field(repr=False)
 
     def to_text(self) -> str:

@@ -81,7 +81,7 @@ class Seen:
     """
 
     _exact: dict[tuple[str, str], int] = field(default_factory=dict)
-    _words: list[tuple[int, str, frozenset[str]]] = field(default_factory=list)
+    _words: dict[tuple[str, int], list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
 
     def repeats(self, event: Event) -> int | None:
         """Give the position of the entry that this one repeats."""
@@ -90,10 +90,10 @@ class Seen:
             return self._exact[key]
         if len(words) < 12:
             return None
-        for position, role, other in self._words:
-            near = role == event.role and len(words) >= 0.9 * len(other) and words <= other
-            if near and not any(word.isdigit() for word in other - words):
-                return position
+        for size in range(len(words), len(words) * 10 // 9 + 1):
+            for position, other in self._words.get((event.role, size), ()):
+                if words <= other and not any(word.isdigit() for word in other - words):
+                    return position
         return None
 
     def add(self, event: Event) -> None:
@@ -101,7 +101,7 @@ class Seen:
         key, words = _signature(event)
         if key[1]:
             self._exact.setdefault(key, event.position)
-            self._words.append((event.position, event.role, words))
+            self._words.setdefault((event.role, len(words)), []).append((event.position, words))
 
 
 def _signature(event: Event) -> tuple[tuple[str, str], frozenset[str]]:

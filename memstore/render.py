@@ -31,15 +31,15 @@ _UNSEEN = (
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _LETTERS = f"[{_UNSEEN}]*".join(f"[{c}{chr(ord(c) + 0xFEE0)}]" for c in _TAG_NAME)
-_TAG = re.compile(
+TAG = re.compile(
     rf"([<\uff1c\ufe64\u2039\u3008\u27e8])(?=\\*[{_UNSEEN}/\uff0f\u2044\u2215\u29f8]*{_LETTERS})",
     re.IGNORECASE,
 )
-_BREAK = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_BREAK = re.compile("\r\n|[\r\v\f\x1c-\x1f\x85\u2028\u2029]")
 # Controls, bidirectional overrides and tag characters; a flag emoji keeps its tags.
 _HIDDEN = re.compile(
     "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
-    "|[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+    "|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
     "|[\ud800-\udfff]"
 )
 # What a literal escapes; joiners and variation selectors stay, emoji and scripts need them.
@@ -47,7 +47,12 @@ _ESCAPE = re.compile(
     r"[^\S ]|[\x7f-\x9f\u00ad\u061c\u200b\u200e-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-_PLAIN_LABEL = re.compile(r"\w[\w.@+/-]*(?: [\w.@+/-]+)*")
+# Most text has none of the characters that the rules above are about: one quick look tells.
+_SUSPECT = re.compile(
+    "[<\uff1c\ufe64\u2039\u3008\u27e8\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+    "\U000e0000-\U000e007f\ud800-\udfff]"
+)
+_PLAIN_LABEL = re.compile(r"[\w/][\w.@+/-]*(?: [\w.@+/-]+)*")
 
 
 def visible(text: str) -> str:
@@ -56,12 +61,14 @@ def visible(text: str) -> str:
     Every line break becomes a line feed; controls, bidirectional overrides and tag characters
     become U+FFFD; what reads as the frame's tag gets a backslash after its bracket.
     """
+    if not _SUSPECT.search(text):
+        return text
     return untagged(_HIDDEN.sub(lambda m: m[1] or "\ufffd", _BREAK.sub("\n", text)))
 
 
 def untagged(text: str) -> str:
     """Put a backslash into what reads as the frame's tag; one less gives the text back."""
-    return _TAG.sub(r"\1\\", text)
+    return TAG.sub(r"\1\\", text)
 
 
 def indented(text: str) -> str:
@@ -73,7 +80,7 @@ def indented(text: str) -> str:
 def literal(text: str) -> str:
     """Write a string as one line of JSON, with all that is unseen escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
-    quoted = _TAG.sub(lambda m: _escaped(m[1]), quoted)
+    quoted = TAG.sub(lambda m: _escaped(m[1]), quoted)
     return _ESCAPE.sub(lambda m: _escaped(m[0]), quoted)
 
 
