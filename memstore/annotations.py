@@ -17,6 +17,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NamedTuple,
     NewType,
     NotRequired,
     Required,
@@ -73,8 +74,7 @@ _SETS = (set, frozenset)
 _CONTAINERS = (Mapping, list, tuple, deque, set, frozenset)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A value inside a model, the pointer to it in the dumped document, and the notes on it."""
 
     at: Pointer
@@ -137,18 +137,27 @@ def _walk(value: Any, hint: Any, notes: tuple[Note, ...], at: Pointer) -> Iterat
         hints = _hints(hint) if is_typeddict(hint) else {}
         entry_hint = _argument(hint, -1)
         if notes or hints or _leads_to(entry_hint, _is_noted):
+            quick = _quick(entry_hint) if notes and not hints else ()
             for key, item in value.items():
                 here = (*at, key if type(key) is str else _json_key(key))
-                yield from _entry(item, hints.get(key, entry_hint), notes, here)
+                if type(item) in quick:
+                    yield Node(here, item, notes)
+                else:
+                    yield from _entry(item, hints.get(key, entry_hint), notes, here)
     elif isinstance(value, list | tuple | deque | set | frozenset):
         if isinstance(value, set | frozenset):
             yield Node(at, value, ())
             value = sorted(value, key=set_order)
         fixed = get_origin(hint) is tuple and Ellipsis not in get_args(hint)
-        if notes or fixed or _leads_to(_argument(hint, 0), _is_noted):
+        entry_hint = _argument(hint, 0)
+        if notes or fixed or _leads_to(entry_hint, _is_noted):
+            quick = _quick(entry_hint) if notes and not fixed else ()
             for index, item in enumerate(value):
-                entry_hint = _argument(hint, index if fixed else 0)
-                yield from _entry(item, entry_hint, notes, (*at, str(index)))
+                here = (*at, str(index))
+                if type(item) in quick:
+                    yield Node(here, item, notes)
+                else:
+                    yield from _entry(item, _argument(hint, index if fixed else 0), notes, here)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         if notes:
             yield Node(at, value, notes)
@@ -160,13 +169,19 @@ def _walk(value: Any, hint: Any, notes: tuple[Note, ...], at: Pointer) -> Iterat
 
 def _entry(value: Any, hint: Any, notes: tuple[Note, ...], at: Pointer) -> Iterator[Node]:
     """Walk a container's entry: the container's notes mean it as a whole."""
-    if notes and isinstance(value, str | int | float) and hint in (Any, str, int, float):
-        yield Node(at, value, notes)  # the common case, made quick
-    elif notes and isinstance(value, _CONTAINERS):
+    if notes and isinstance(value, _CONTAINERS):
         yield Node(at, value, notes)
-        yield from _walk(value, hint, (), at)
-    else:
-        yield from _walk(value, hint, notes, at)
+        notes = ()
+    yield from _walk(value, hint, notes, at)
+
+
+def _quick(hint: Any) -> tuple[type, ...]:
+    """List the types of entries that carry no notes of their own, so that none need be sought."""
+    if hint in (Any, str, int, float):
+        return (str, int, float, bool)
+    if isinstance(hint, type) and issubclass(hint, BaseModel) and not _fields(hint):
+        return (hint,)
+    return ()
 
 
 @lru_cache(maxsize=1024)

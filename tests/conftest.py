@@ -12,9 +12,14 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from memstore.embedded import EmbeddedServer
 from memstore.types import Encoder
+
+# Slowness is a busy machine's, not a failure of what is tested.
+settings.register_profile("memstore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("memstore")
 
 
 @pytest.fixture(scope="session")
