@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -364,7 +365,7 @@ def test_a_killed_backend_is_waited_for(data_dir: Path) -> None:
         eventually(answers)
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3])
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.15, 0.3])
 def test_a_starter_killed_at_any_moment_leaves_a_folder_that_opens(
     data_dir: Path, delay: float
 ) -> None:
@@ -476,6 +477,27 @@ def test_only_the_owner_reaches_the_data_and_the_socket(place: Path) -> None:
                 assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
     finally:
         os.umask(mask)
+
+
+def test_what_root_makes_in_a_users_folder_is_that_users(place: Path) -> None:
+    data_dir = place / "data"
+    data_dir.mkdir()
+    if os.geteuid() == 0:
+        entry = pwd.getpwnam("nobody")
+        os.chown(data_dir, entry.pw_uid, entry.pw_gid)
+    with EmbeddedServer.acquire(data_dir) as server:
+        assert birth(server.url)
+        owner = data_dir.stat().st_uid
+        assert {path.stat().st_uid for path in data_dir.rglob("*")} == {owner}
+
+
+def test_without_a_user_of_its_own_roots_server_is_nobodys(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memstore.embedded.account.SERVICE", "no-such-user")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    account = account_for(place, place / "postgres")
+    assert (account.name if account else None) == ("nobody" if os.geteuid() == 0 else None)
 
 
 def test_a_long_path_is_reached_through_a_short_private_link(

@@ -6,7 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
-import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -46,41 +46,29 @@ def account_for(folder: Path, cluster: Path) -> Account | None:
     """
     if os.geteuid() != 0:
         return None
-    for path in (cluster, folder):
-        if path.exists() and (owner := path.stat()).st_uid != 0:
-            return Account(_name(owner.st_uid), owner.st_uid, owner.st_gid)
+    if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
+        return Account(f"with id {owner.st_uid}", owner.st_uid, owner.st_gid)
+    if (uid := folder.stat().st_uid) != 0:
+        # An owner from outside a container has no name there, without which initdb won't work.
+        with suppress(KeyError):
+            return _account(pwd.getpwuid(uid))
     return _service_account()
 
 
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+def _account(entry: pwd.struct_passwd) -> Account:
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
 
 def _service_account() -> Account:
-    for attempt in range(3):
-        found = _named(SERVICE)
-        if found:
-            return found
-        if not shutil.which("useradd"):
-            break
-        time.sleep(0.2 * attempt)  # Another process may hold the lock on /etc/passwd.
-        subprocess.run(
-            ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SERVICE],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=30,
-        )
-    found = _named(SERVICE) or _named("nobody")
-    return found or Account("nobody", 65534, 65534)
-
-
-def _named(name: str) -> Account | None:
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        return None
-    return Account(name, entry.pw_uid, entry.pw_gid)
+    for name in (SERVICE, SERVICE, "nobody"):
+        with suppress(KeyError):
+            return _account(pwd.getpwnam(name))
+        if name == SERVICE and shutil.which("useradd"):
+            subprocess.run(
+                ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=30,
+            )
+    return Account("nobody", 65534, 65534)

