@@ -41,8 +41,8 @@ class O200k:
 
     def fits(self, text: str, limit: int) -> bool:
         """Tell whether a text takes at most `limit` tokens; stops counting past the limit."""
-        if limit <= 0:
-            return not text
+        if limit < 0:
+            return False
         try:
             return self._tokenizer.count_till_limit(text, limit) is not None
         except UnicodeEncodeError:

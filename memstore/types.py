@@ -184,6 +184,6 @@ class Reranker(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a text."""
+    """Counts the tokens of a text: any callable from a string to a number."""
 
-    def __call__(self, text: str) -> int: ...
+    def __call__(self, text: str, /) -> int: ...
