@@ -116,9 +116,9 @@ class Cluster:
                 # The first OID that is the user's: this mode would give it a system object's.
                 stdin=f"CREATE DATABASE {DATABASE} OID 16384\n",
             )
-            # One flush at the end. File by file it takes forty times as long.
-            method = "syncfs" if sys.platform == "linux" else "fsync"
-            self._run(fresh, "initdb", "--sync-only", f"--sync-method={method}", f"--pgdata={data}")
+            # All at once, at the end.
+            flush = ("--sync-only", f"--sync-method={FLUSH}")
+            self._run(fresh, "initdb", *flush, f"--pgdata={data}")
             fresh.rename(self.folder)
             _flush(self.folder.parent)
         except BaseException:
@@ -158,7 +158,7 @@ class Cluster:
             if answer == Ping.REJECT or any(not process.is_child for process in living):
                 time.sleep(0.02)
             elif living:
-                self._kill_orphans()
+                self._end_orphans()
             else:
                 attempts += 1
                 try:
@@ -179,7 +179,7 @@ class Cluster:
                 break  # A pid file alone is no reason to signal a process.
             with suppress(StorageError):
                 self._pg_ctl("stop", f"--mode={mode}", timeout=timeout)
-        self._kill_orphans()
+        self._end_orphans()
         if self._processes():
             raise StorageError(f"the server in {self.folder} does not stop; {self._tail()}")
 
@@ -286,17 +286,20 @@ class Cluster:
                         living.append(_Process(process.pid, is_child, process.kill))
         return living
 
-    def _kill_orphans(self) -> None:
-        """End what outlived its postmaster: to the data it is one crash, recovered at the start."""
+    def _end_orphans(self) -> None:
+        """Wait for a server that is ending, and end what outlives it.
+
+        To the data a backend that outlived its postmaster is part of one crash, which the next
+        start recovers from.
+        """
         import psutil
 
         deadline = time.monotonic() + 5
         while (living := self._processes()) and time.monotonic() < deadline:
-            if any(not process.is_child for process in living):
-                break
-            for process in living:
-                with suppress(psutil.Error):
-                    process.kill()
+            if all(process.is_child for process in living):
+                for process in living:
+                    with suppress(psutil.Error):
+                        process.kill()
             time.sleep(0.01)
 
     def _pid_in_file(self) -> int | None:
