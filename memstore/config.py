@@ -23,7 +23,8 @@ class Settings(BaseSettings):
         default=None, description="Postgres to connect to; without it the embedded one is used"
     )
     data_dir: Path | None = Field(
-        default=None, description="folder of the embedded Postgres; by default in the user's data folder"
+        default=None,
+        description="folder of the embedded Postgres; by default in the user's data folder",
     )
     cache_dir: Path = Field(
         default_factory=lambda: user_cache_path("memstore"),
@@ -31,13 +32,16 @@ class Settings(BaseSettings):
     )
     tenant: str = Field(default="default", description="the boundary between customers")
     encoder: str | None = Field(
-        default=DEFAULT_ENCODER, description="a sentence-transformers model by name or path, or 'none'"
+        default=DEFAULT_ENCODER,
+        description="a sentence-transformers model by name or path, or 'none'",
     )
     encode_in_background: bool = Field(
         default=True, description="fill in vectors in a thread of this process"
     )
     pool_size: int = Field(default=8, ge=1, description="connections held at most")
-    connect_timeout: float = Field(default=10.0, gt=0, description="seconds to wait for a connection")
+    connect_timeout: float = Field(
+        default=10.0, gt=0, description="seconds to wait for a connection"
+    )
     prepare: bool = Field(
         default=True, description="prepare statements; off for a pooler that does not support it"
     )
