@@ -54,6 +54,7 @@ class Assembly:
         self.budget = budget
         self._counter = counter
         self._counts: dict[str, int] = {}
+        self._bodies: dict[int, str] = {}
         self._texts: dict[tuple[int, tuple[int, int] | None], str] = {}
         self._reasons: dict[int, str] = {}
         self._hits: dict[int, Hit] = {}
@@ -89,6 +90,12 @@ class Assembly:
             shown = [self._text(e) for e in selection.entries if e.part == part]
             spent[part] = sum(map(self.count, shown))
         return spent
+
+    def _body(self, position: int) -> str:
+        """Give an event's text; a payload is written once."""
+        if position not in self._bodies:
+            self._bodies[position] = body(self._events[position])
+        return self._bodies[position]
 
     def _text(self, entry: Entry) -> str:
         """Render an entry once."""
@@ -164,7 +171,7 @@ class Assembly:
             self._add_tail(min(self._left, self.budget.tail))
         seen = Seen()
         for entry in self._now.shown.values():
-            seen.add(entry.event)
+            seen.add(entry.event, entry.body)
         self._add_hits(seen)
         self._add_tail(self._left)
         self._add_neighbours(seen)
@@ -243,15 +250,18 @@ class Assembly:
                 return
             if position in self._now.shown or (members := self._members(position)) is None:
                 continue
-            if len(members) == 1 and (other := seen.repeats(hit.event)) is not None:
+            if (
+                len(members) == 1
+                and (other := seen.repeats(hit.event, self._body(position))) is not None
+            ):
                 self._reasons[position] = f"repeats {other}"
                 continue
             unit = self._unit(members, "retrieved", self._left, most)
             misses = misses + 1 if unit is None else 0
             if unit:
                 self._add(unit)
-                for event in members:
-                    seen.add(event)
+                for entry in unit.entries:
+                    seen.add(entry.event, entry.body)
 
     def _add_neighbours(self, seen: Seen) -> None:
         misses = 0
@@ -262,7 +272,7 @@ class Assembly:
                 if misses >= _MISSES or self._left < 4:
                     return
                 members = self._members(position)
-                if members is None or seen.repeats(members[0]) is not None:
+                if members is None or seen.repeats(members[0], self._body(position)) is not None:
                     continue
                 unit = self._unit(members, "retrieved", self._left, 0, f"neighbour of {at}")
                 misses = misses + 1 if unit is None else 0
@@ -317,7 +327,7 @@ class Assembly:
             self._reasons[position] = "its tool call or result was not loaded"
             return None
         members = [self._events[p] for p in group]
-        if len(members) == 1 and not body(members[0]).strip():
+        if len(members) == 1 and not self._body(position).strip():
             self._reasons[position] = "blank"
             return None
         return members
@@ -330,13 +340,13 @@ class Assembly:
         room -= self._surroundings(entries)
         if room <= 0:
             return None
-        size = sum(len(body(event)) for event in members)
+        size = sum(len(entry.body) for entry in entries)
         if not too_long_to_count(size, room):
             whole = _Unit(tuple(entries), self._cost(entries))
             if whole.cost <= room and (not most or whole.cost <= most * len(members)):
                 return self._with_surroundings(whole)
-            if not most or (whole.cost <= most and room < _LEAST):
-                return None
+            if whole.cost <= most and self._now.shown:
+                return None  # not long: a shorter one may fit whole
         if not most or room < _LEAST:
             return None
         unit = self._fit(entries, min(room, most * len(members)))
@@ -350,14 +360,13 @@ class Assembly:
             why = reason or "tail"
             if part == "retrieved" and not reason:
                 why = "; ".join(hit.reasons) if hit else "goes with its tool call"
-            entries.append(Entry(event, part, why, hit, group))
+            entries.append(Entry(event, part, why, hit, group, body=self._body(event.position)))
         return entries
 
     def _fit(self, entries: list[Entry], room: int) -> _Unit | None:
         """Cut the long ones of some entries so that all cost `room` together at most."""
         costs = [
-            room + 1 if too_long_to_count(len(body(e.event)), room) else self._cost([e])
-            for e in entries
+            room + 1 if too_long_to_count(len(e.body), room) else self._cost([e]) for e in entries
         ]
         fitted: list[Entry] = []
         for entry, cost, share in zip(entries, costs, shares(costs, room), strict=True):
@@ -414,11 +423,11 @@ class Assembly:
                 yield self._growing(blank, self._entries(members, part, ""))
 
     def _growing(self, blank: Selection, entries: list[Entry]) -> Iterator[Selection]:
-        longest = max(len(body(e.event)) for e in entries)
+        longest = max(len(e.body) for e in entries)
         size = 1
         while True:
             shown = tuple(
-                replace(e, cut=None if len(body(e.event)) <= size else (0, size)) for e in entries
+                replace(e, cut=None if len(e.body) <= size else (0, size)) for e in entries
             )
             yield replace(blank, entries=shown)
             if size >= longest:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from memstore.render import Entry, body
+from memstore.render import Entry
 from memstore.types import Event
 
 __all__ = ["Seen", "cut", "shares", "too_long_to_count"]
@@ -30,7 +30,7 @@ def cut(entry: Entry, limit: int, cost: Callable[[Entry], int]) -> Entry | None:
     The passage is grown round the hit's span, or else starts at the beginning; it ends at
     spaces where there are any near.
     """
-    text = body(entry.event)
+    text = entry.body
     span = entry.hit.span if entry.hit and entry.event.content.strip() else None
     size = min(len(text), max(1, limit * 6))
     while size > 0:
@@ -83,9 +83,9 @@ class Seen:
     _exact: dict[tuple[str, str], int] = field(default_factory=dict)
     _words: dict[tuple[str, int], list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
 
-    def repeats(self, event: Event) -> int | None:
-        """Give the position of the entry that this one repeats."""
-        key, words = _signature(event)
+    def repeats(self, event: Event, text: str) -> int | None:
+        """Give the position of the entry that this one, of the given text, repeats."""
+        key, words = _signature(event.role, text)
         if key in self._exact:
             return self._exact[key]
         if len(words) < 12:
@@ -96,17 +96,16 @@ class Seen:
                     return position
         return None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event, text: str) -> None:
         """Remember an entry's text."""
-        key, words = _signature(event)
+        key, words = _signature(event.role, text)
         if key[1]:
             self._exact.setdefault(key, event.position)
             self._words.setdefault((event.role, len(words)), []).append((event.position, words))
 
 
-def _signature(event: Event) -> tuple[tuple[str, str], frozenset[str]]:
-    text = body(event)
+def _signature(role: str, text: str) -> tuple[tuple[str, str], frozenset[str]]:
     if len(text) > _COMPARED:
-        return (event.role, text), frozenset()  # repeats itself only as it is
+        return (role, text), frozenset()  # repeats only the very same
     words = _WORD.findall(text.casefold())
-    return (event.role, " ".join(words)), frozenset(words)
+    return (role, " ".join(words)), frozenset(words)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from memstore.render import Entry, body, compact, indented, label, tool_call, untagged, visible
+from memstore.render import Entry, compact, indented, label, tool_call, untagged, visible
 from memstore.types import JSON, TokenCounter
 
 __all__ = ["Turn", "anthropic_messages", "count_messages", "openai_messages", "turns"]
@@ -119,7 +119,7 @@ def _call_turn(members: Sequence[Entry]) -> Turn | None:
 def _turn_text(entry: Entry) -> str:
     text = visible(entry.text).strip()
     if entry.cut:
-        (start, stop), length = entry.cut, len(body(entry.event))
+        (start, stop), length = entry.cut, len(entry.body)
         before = f"[{start} characters left out] …" if start else ""
         after = f"… [{length - stop} characters left out]" if stop < length else ""
         text = before + text + after

@@ -25,7 +25,8 @@ LEVELS: tuple[tuple[float, float], ...] = (
     (25, 800),
     (12, 400),
     (6, 200),
-    (3, 100),
+    (3, 120),
+    (2, 80),
     (1, 60),
 )
 
@@ -62,7 +63,7 @@ class _Line:
 def outline(document: JSON, stale: Sequence[StaleEntry] = (), *, level: int = 0) -> list[str]:
     """Render a document as lines, each list and string cut to what `level` keeps.
 
-    A stale part is followed by a line that begins with ``!!`` and says what to ask.
+    A stale part that is shown is followed by a line that begins with ``!!`` and says what to ask.
     What is left out is marked in place: ``… 12 more`` before the items that are kept (the last
     ones), ``…+340 chars`` after a string.
     """
@@ -74,7 +75,8 @@ def outline(document: JSON, stale: Sequence[StaleEntry] = (), *, level: int = 0)
             part.replace("~1", "/").replace("~0", "~") for part in entry.path.split("/")[1:]
         )
         at = _place(lines, pointer)
-        if at is not None:
+        # What a level leaves out needs no mark: its nearest line is only a heading.
+        if at is not None and (lines[at].pointer == pointer or not lines[at].text.endswith(":")):
             marks.setdefault(at, []).append(stale_mark(entry))
     return [text for i, line in enumerate(lines) for text in (line.text, *marks.get(i, ()))]
 

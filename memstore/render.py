@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -106,7 +106,8 @@ class Entry:
 
     `cut` is the (start, stop) character range of the entry's text that is shown, where it is
     not the whole. `group` lists the positions of a tool call and its results, which are shown
-    together. `hit` is set where retrieval found it, and `reason` says why it is here.
+    together. `hit` is set where retrieval found it, and `reason` says why it is here. `body` is
+    the text that stands for the event, whole.
     """
 
     event: Event
@@ -115,6 +116,11 @@ class Entry:
     hit: Hit | None = None
     group: tuple[int, ...] = ()
     cut: tuple[int, int] | None = None
+    body: str = field(default="", repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.body:
+            object.__setattr__(self, "body", body(self.event))
 
     @property
     def position(self) -> int:
@@ -124,8 +130,7 @@ class Entry:
     @property
     def text(self) -> str:
         """The part of the entry's text that is shown, as recorded."""
-        text = body(self.event)
-        return text[self.cut[0] : self.cut[1]] if self.cut else text
+        return self.body[self.cut[0] : self.cut[1]] if self.cut else self.body
 
 
 def tool_call(event: Event) -> tuple[str, JSON] | None:
@@ -170,7 +175,7 @@ def entry_text(entry: Entry) -> str:
     event = entry.event
     place, text = str(event.position), entry.text
     if entry.cut:
-        (start, stop), length = entry.cut, len(body(event))
+        (start, stop), length = entry.cut, len(entry.body)
         place += f", {start}-{stop} of {length} chars"
         text = ("…" if start else "") + text.strip() + ("…" if stop < length else "")
     who = event.role if event.actor == event.role else f"{label(event.actor)} ({event.role})"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from memstore.budget import Budget
 from memstore.context import Context, ContextInputs, StateDocument, assemble
 from memstore.errors import InvalidInput
-from memstore.render import Entry, label, visible
+from memstore.render import Entry, body, indented, label, visible
 from memstore.selection import Provider, Selection
 from memstore.tokens import o200k
 from memstore.types import ROLES, Event, Hit, LegScore, Role, TokenCounter
@@ -165,16 +165,23 @@ def check(context: Context, inputs: ContextInputs, budget: Budget, counter: Toke
     after = {event.position for event in inputs.tail}
     for entry in context.tail:
         assert entry.position in after or set(entry.group) & after
-    said: dict[str, set[str]] = {"user": set(), "assistant": set(), "tool": set()}
-    for entry in context.tail:
-        if entry.event.role != "system":
-            said[entry.event.role].add(visible(entry.text).strip()[:20])
-    for message in (
-        m for m in openai[1:] if "tool_calls" not in m
-    ):  # each turn has the role of an entry that says so
-        content = re.sub(r"^\[\d+ characters left out\] …", "", message["content"] or "")
-        named = {f"{label(e.event.actor)}: {visible(e.text).strip()}"[:20] for e in context.tail}
-        assert content[:15] in {""} | {text[:15] for text in said[message["role"]] | named}
+    for message in openai[1:]:  # each turn has the role of an entry that says so
+        said = [spoken(e) for e in context.tail if e.event.role == message["role"]]
+        named = [f"{label(e.event.actor)}: {indented(spoken(e))}" for e in context.tail]
+        if message["role"] == "tool":
+            assert not said or any(message["content"].startswith(text) for text in said)
+        elif "tool_calls" not in message:
+            assert message["content"] in said + named * (message["role"] == "user")
+
+
+def spoken(entry: Entry) -> str:
+    """What an entry says as a turn, marks where it was cut included."""
+    text, length = visible(entry.text).strip(), len(body(entry.event))
+    if entry.cut and entry.cut[0]:
+        text = f"[{entry.cut[0]} characters left out] …{text}"
+    if entry.cut and entry.cut[1] < length:
+        text += f"… [{length - entry.cut[1]} characters left out]"
+    return text
 
 
 # -- random inputs --------------------------------------------------------------------------
