@@ -69,8 +69,9 @@ class MigrationReport:
     """What bringing the stored states to a schema's current version found and did.
 
     `tried` counts the stored documents of all versions, `outdated` those that need migrating
-    and can be, `migrated` the heads that were saved anew. Where there are `failures` nothing
-    was saved.
+    and can be, `migrated` the heads that were saved anew. `failures` are of heads: where there
+    are any, nothing was saved. `history_failures` are of older versions, which can't be read any
+    more under this schema but hold nothing up.
     """
 
     schema_name: str
@@ -79,4 +80,5 @@ class MigrationReport:
     outdated: int
     migrated: int
     failures: tuple[MigrationFailed | NewerSchema, ...]
+    history_failures: tuple[MigrationFailed | NewerSchema, ...]
     dry_run: bool

@@ -35,6 +35,8 @@ _ROLES: Mapping[str, Role] = {
 _SESSION = ("session", "session_id", "conversation_id", "thread_id")
 _ACTOR = ("actor", "speaker", "name")
 _TIME = ("ts", "occurred_at", "timestamp", "created_at", "time")
+#: A failed call's result stays a result, so that the two are shown together.
+_FAILED = {"is_error": True}
 _BODY = ("content", "text", "tool_calls", "function_call", "refusal")
 
 
@@ -145,8 +147,7 @@ class Transcript:
             return self._call(common, block.get("id"), block.get("name"), block.get("input"))
         if kind.endswith("tool_result"):
             event = self._result(common, block.get("tool_use_id"), block.get("content"))
-            failed = block.get("is_error") is True
-            return replace(event, event_type="error") if failed else event
+            return replace(event, payload=_FAILED) if block.get("is_error") is True else event
         if kind in ("thinking", "redacted_thinking"):
             thought = str(block.get("thinking", "[redacted thinking]"))
             return replace(common, event_type="thinking", content=thought)

@@ -64,10 +64,7 @@ def _loaded(
     )
     now, marks = datetime.now(UTC), row["marks"]
     if steps:
-        # A migration may have moved what a mark was on: what has none dates from this version.
-        marks = freshness.carry_marks(
-            schema, document, marks, document, now, old_saved_at=created_at
-        )
+        marks = freshness.migrate_marks(schema, row["document"], marks, document, created_at)
     return State(
         value=value,
         version=row["version"],
@@ -75,7 +72,9 @@ def _loaded(
         schema_version=row["schema_version"],
         log_position=row["log_position"],
         log_end=log_end,
-        stale=tuple(freshness.stale(schema, document, marks, now, value=value)),
+        stale=tuple(
+            freshness.stale(schema, document, marks, now, value=value, saved_at=created_at)
+        ),
         document=document,
         marks=marks,
         kind=row["kind"],
@@ -156,7 +155,9 @@ async def save(
     marks = draft.marks
     if marks is None:
         old = before.document if before.version else None
-        marks = freshness.carry_marks(schema, old, before.marks, document, saved_at)
+        marks = freshness.carry_marks(
+            schema, old, before.marks, document, saved_at, old_saved_at=before.created_at
+        )
     new: dict[str, Any] = {
         "version": before.version + 1,
         "schema_name": schema.name,

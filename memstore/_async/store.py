@@ -263,8 +263,8 @@ class AsyncMemoryStore:
     ) -> MigrationReport:
         """Bring the tenant's stored states to the schema's current version.
 
-        Every stored document, of any version, is tried first. Only when none fails are the
-        heads that are older saved as new versions; the stored ones are never altered. With
+        Every stored document, of any version, is tried first. Only when no memory's head fails
+        are those that are older saved as new versions; the stored ones are never altered. With
         `dry_run` nothing is saved. `progress` is told how many were tried.
         """
         return await state_migration.migrate_states(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 PAGE = 200
 
 
+Failure = MigrationFailed | NewerSchema
+
+
 @dataclass(slots=True)
-class _Tally:
+class _Trial:
     tried: int = 0
     outdated: int = 0
+    heads: list[Identity] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    history_failures: list[Failure] = field(default_factory=list)
 
 
 def migrate_states(
@@ -36,7 +42,7 @@ def migrate_states(
     progress: Callable[[int], object] | None,
 ) -> MigrationReport:
     """Try the migrations on every stored document, then save those heads that are older."""
-    tally, failures, heads = _Tally(), list[MigrationFailed | NewerSchema](), list[Identity]()
+    trial = _Trial()
     after = {"memory_id": UUID(int=0), "version": 0}
     while True:
         with store._db.transaction() as conn:
@@ -48,36 +54,31 @@ def migrate_states(
             page = cursor.fetchall()
         for row in page:
             identity = Identity(store.settings.tenant, row["agent_id"], row["user_id"])
-            _try(schema, identity, row, tally, failures, heads)
+            _try(schema, identity, row, trial)
         if progress is not None:
-            progress(tally.tried)
+            progress(trial.tried)
         if len(page) < PAGE:
             break
         after = {name: page[-1][name] for name in after}
     migrated = 0
-    if not dry_run and not failures:
-        for identity in heads:
+    if not dry_run and not trial.failures:
+        for identity in trial.heads:
             migrated += _save_migrated(store, schema, identity)
     return MigrationReport(
         schema_name=schema.name,
         schema_version=schema.version,
-        tried=tally.tried,
-        outdated=tally.outdated,
+        tried=trial.tried,
+        outdated=trial.outdated,
         migrated=migrated,
-        failures=tuple(failures),
+        failures=tuple(trial.failures),
+        history_failures=tuple(trial.history_failures),
         dry_run=dry_run,
     )
 
 
-def _try(
-    schema: StateSchema[Any],
-    identity: Identity,
-    row: dict[str, Any],
-    tally: _Tally,
-    failures: list[MigrationFailed | NewerSchema],
-    heads: list[Identity],
-) -> None:
-    tally.tried += 1
+def _try(schema: StateSchema[Any], identity: Identity, row: dict[str, Any], trial: _Trial) -> None:
+    trial.tried += 1
+    head = row["version"] == row["head_version"]
     try:
         _, _, steps = schema.read(
             row["document"],
@@ -87,12 +88,12 @@ def _try(
             state_version=row["version"],
         )
     except (MigrationFailed, NewerSchema) as error:
-        failures.append(error)
+        (trial.failures if head else trial.history_failures).append(error)
         return
     if steps:
-        tally.outdated += 1
-        if row["version"] == row["head_version"]:
-            heads.append(identity)
+        trial.outdated += 1
+        if head:
+            trial.heads.append(identity)
 
 
 def _save_migrated(store: MemoryStore, schema: StateSchema[Any], identity: Identity) -> int:

@@ -67,8 +67,8 @@ def state(
 def migrate_states(dry_run: bool, schema: Any, as_json: bool, **given: Any) -> None:
     """Bring stored states to the schema's current version.
 
-    Every stored document is tried first; when one fails, nothing is saved and the exit code
-    is 1.
+    Every stored document is tried first; when a memory's head fails, nothing is saved and the
+    exit code is 1.
     """
     with (
         options.opened(given, encoder=False) as store,
@@ -84,11 +84,13 @@ def migrate_states(dry_run: bool, schema: Any, as_json: bool, **given: Any) -> N
     else:
         for failure in report.failures:
             click.echo(f"fails: {failure}")
+        for failure in report.history_failures:
+            click.echo(f"fails, but is no head: {failure}")
         saved = "nothing saved (dry run)" if dry_run else f"{report.migrated} heads saved"
         click.echo(
             f"{report.schema_name} {report.schema_version}: {report.tried} documents tried, "
             f"{report.outdated} of older versions can be migrated, "
-            f"{len(report.failures)} fail; {saved}"
+            f"{len(report.failures) + len(report.history_failures)} fail; {saved}"
         )
     if report.failures:
         raise SystemExit(1)

@@ -261,9 +261,12 @@ class Cluster:
                     os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
 
     def _token(self) -> str:
-        """Name the folder, wherever it is moved, so that its processes' titles tell them apart."""
+        """Name the folder, wherever it is moved, so that its processes' titles tell them apart.
+
+        No such name is part of another.
+        """
         status = self.folder.stat()
-        return f"memstore-{status.st_dev:x}-{status.st_ino:x}"
+        return f"memstore[{status.st_dev:x}:{status.st_ino:x}]"
 
     def _processes(self) -> list[_Process]:
         """Find this server's living processes, and those of a `pg_ctl` that starts it.

@@ -16,12 +16,18 @@ Offsets = Callable[[str], list[tuple[int, int]]]
 """Maps a text to its tokens' (start, stop) character offsets, without special tokens."""
 
 PIECE = 8_192  # characters tokenized at once: bounds memory, and how long the GIL is held
+LONGEST_CHUNK = 512  # tokens: in a longer one, whatever the window, one fact is hard to see
 REACH = 2_048  # characters looked through for a boundary: tokens may be sparse
 
 _PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*")
 _LINE = re.compile(r"\n\s*")
 _SENTENCE = re.compile(r"[.!?…]+[\"'”’)\]]*\s+|[。！？؟।]+[」』”]*\s*")
 _WORD = re.compile(r"\s+")
+
+
+def chunk_room(window: int, reserve: int) -> int:
+    """Return a chunk's tokens: the window less the reserve, but at least a quarter of it."""
+    return max(1, min(window, LONGEST_CHUNK) - reserve, min(window, LONGEST_CHUNK) // 4)
 
 
 def split(text: str, offsets: Offsets, limit: int, overlap: int = 24) -> list[tuple[int, int]]:

@@ -18,11 +18,15 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memstore.encoding.weights import Weights
 from memstore.errors import ConfigurationError, MissingExtra
 
-FORMAT = 1  # raise when what is in an export's folder changes
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+FORMAT = 2  # raise when what is in an export's folder changes
 LIBRARIES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxscript", "onnxruntime")
 Progress = Callable[[str], None]
 
@@ -42,21 +46,31 @@ def exported(weights: Weights, cache: Path, progress: Progress | None = None) ->
     place = cache / "encoders" / f"{weights.digest[:32]}-{FORMAT}"
     if place.is_dir():
         return place
+    lock = _lock(place, cache)
+    try:
+        if not place.is_dir():
+            _make(weights, place, progress or log.info)
+    finally:
+        lock.release()
+    return place
+
+
+def _lock(place: Path, cache: Path) -> FileLock:
+    """Wait until no other process makes this export, and keep others from it."""
     try:
         from filelock import FileLock
     except ImportError as error:
         raise MissingExtra("filelock", "encoders") from error
+    lock = FileLock(place.with_suffix(".lock"))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_suffix(".lock")):
-            if not place.is_dir():
-                _make(weights, place, progress or log.info)
+        lock.acquire()
     except OSError as error:
         raise ConfigurationError(
             f"the cache {cache} cannot be written ({error}): give cache_dir, or set "
             "MEMSTORE_CACHE_DIR"
         ) from error
-    return place
+    return lock
 
 
 def discard(place: Path) -> None:
@@ -71,9 +85,9 @@ def _make(weights: Weights, place: Path, progress: Progress) -> None:
     for module in ("torch", "sentence_transformers", "onnx", "onnxscript", "onnxruntime"):
         if importlib.util.find_spec(module) is None:
             raise MissingExtra(module.replace("_", "-"), "encoders")
-    for left in place.parent.glob(f"{place.name}.partial-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"{place.name}.partial-", dir=place.parent))
+    partial = place.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
+    partial.mkdir()
     try:
         _run(weights, partial, progress)
         os.replace(partial, place)

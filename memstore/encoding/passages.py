@@ -18,6 +18,7 @@ MONTHS = (
 """Written out here: strftime would follow the process's locale."""
 
 LONGEST_NAME = 64  # characters of an actor or event type in the header
+SHORT = 4_096  # characters that may fit as they are; longer texts are cut without trying
 PRECEDING_TOKENS = 48  # about; of the preceding turn
 
 
@@ -59,7 +60,7 @@ def passage_frame(event: Event, preceding: Event | None) -> tuple[str, str]:
     header = f"{when.day} {MONTHS[when.month - 1]} {when.year}"
     if event.event_type != "message":
         header += f", {event.event_type[:LONGEST_NAME].replace('_', ' ')}"
-    head = f"{event.actor[:LONGEST_NAME]} ({header}): "
+    head = f"{' '.join(event.actor.split())[:LONGEST_NAME]} ({header}): "
     turn = "" if preceding is None else " ".join(preceding.content.split())
     tail = "" if is_blank(turn) else f" | {_cut(turn, PRECEDING_TOKENS)}"
     return head, tail
@@ -74,10 +75,11 @@ def is_blank(text: str) -> bool:
 
 def _framed(content: str, head: str, tail: str, encoder: Encoder) -> list[Passage]:
     """Frame the content, whole if it fits; nothing if the frame leaves no room."""
-    start, stop = len(content) - len(content.lstrip()), len(content.rstrip())
-    whole = Passage(0, start, stop, head + content[start:stop] + tail)
-    if _fits(whole.text, encoder):
-        return [whole]
+    if len(content) <= SHORT:
+        start, stop = len(content) - len(content.lstrip()), len(content.rstrip())
+        whole = Passage(0, start, stop, head + content[start:stop] + tail)
+        if _fits(whole.text, encoder):
+            return [whole]
     reserve = _estimate(head) + _estimate(tail)
     for reserved in (reserve, 2 * reserve):  # the estimate is rough
         found = _cut_up(content, head, tail, encoder, reserved)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memstore.encoding.chunking import split
+from memstore.encoding.chunking import LONGEST_CHUNK, chunk_room, split
 from memstore.encoding.onnx import clean
 from memstore.encoding.vectors import check_vectors
 from memstore.encoding.weights import cache_folder, resolve
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-LONGEST_CHUNK = 512  # tokens; models with longer windows still find a fact best in a short one
 BATCH = 32
 
 
@@ -85,7 +84,7 @@ class SentenceTransformerEncoder:
 
         A reserve that leaves less than a quarter of the window is cut to leave that much.
         """
-        return split(clean(text), self._offsets, max(self._room - reserve, self._room // 4, 1))
+        return split(clean(text), self._offsets, chunk_room(self._room, reserve))
 
     def _offsets(self, text: str) -> list[tuple[int, int]]:
         offsets: list[tuple[int, int]] = self._tokenizer.encode(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
 import os
-import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,12 +190,11 @@ def _hashes(files: list[Path], cache: Path) -> dict[Path, str]:
 
 def _write(path: Path, text: str) -> None:
     """Replace a file in one step; a cache that cannot be written only costs time."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8"
-        ) as stream:
-            stream.write(text)
-        os.replace(stream.name, path)
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
     except OSError:
-        pass
+        with contextlib.suppress(OSError):
+            partial.unlink()

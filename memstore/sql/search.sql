@@ -37,9 +37,10 @@ ORDER BY min(candidate.embedding <#> %(vector)s::halfvec), candidate.position
 LIMIT %(limit)s;
 
 -- name: frame_entries
+-- The last column says which may be hits: a neighbour that the tags exclude may not.
 SELECT e.position, e.session_id, e.actor, e.role, e.event_type,
     extract(epoch FROM e.occurred_at)::float8, left(e.content, 400), right(e.content, 1) = '?',
-    e.length, (true {filters})
+    e.length, (e.length > 0 {filters})
 FROM memstore.events AS e
 WHERE e.memory_id = %(memory_id)s AND e.position = ANY(%(positions)s::bigint[])
 ORDER BY e.position;

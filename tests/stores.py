@@ -1,0 +1,78 @@
+"""The two stores under one face, so that one suite of tests runs over both."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from memstore import AsyncMemory, AsyncMemoryStore, MemoryStore, Settings
+
+KINDS = ("sync", "async")
+QUIET = Settings(encode_in_background=False)
+
+
+class Blocking:
+    """An asynchronous object whose coroutines run to their end on a loop in another thread."""
+
+    def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = found(*args, **kwargs)
+            if inspect.isasyncgen(result):
+                return self._run(_collect(result))
+            if inspect.isawaitable(result):
+                result = self._run(result)
+            return Blocking(result, self._loop) if isinstance(result, AsyncMemory) else result
+
+        return call
+
+    def _run(self, awaitable: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()
+
+
+async def _collect(items: Any) -> list[Any]:
+    return [item async for item in items]
+
+
+@contextmanager
+def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def connected(
+    kind: str, url: str, encoder: Any = None, settings: Settings = QUIET
+) -> Iterator[Any]:
+    """Open a prepared database as either store."""
+    if encoder is not None:
+        MemoryStore.prepare(url, encoder=encoder, settings=settings)
+    if kind == "sync":
+        with MemoryStore.connect(url, encoder=encoder, settings=settings) as store:
+            yield store
+        return
+    with event_loop() as loop:
+        opening = AsyncMemoryStore.connect(url, encoder=encoder, settings=settings)
+        store = Blocking(asyncio.run_coroutine_threadsafe(opening, loop).result(), loop)
+        try:
+            yield store
+        finally:
+            store.close()
