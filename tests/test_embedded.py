@@ -448,6 +448,26 @@ def rewrite_pid(data_dir: Path, pid: int) -> None:
         file.write_text("\n".join([str(pid), *file.read_text().split("\n")[1:]]))
 
 
+def test_a_server_with_a_similar_name_is_left_alone(data_dir: Path) -> None:
+    account = account_for(data_dir, data_dir / "postgres")
+    with EmbeddedServer.acquire(data_dir) as server:
+        title = next(
+            process.cmdline()[0] for process in family(data_dir) if "]: " in process.cmdline()[0]
+        )
+        neighbour = subprocess.Popen(
+            [title.replace("]: ", "0]: "), "600"],
+            executable=shutil.which("sleep"),
+            user=account.uid if account else None,
+        )
+        try:
+            os.kill(postmaster(data_dir), signal.SIGKILL)
+            server.ensure_running()
+            assert neighbour.poll() is None
+        finally:
+            neighbour.kill()
+            neighbour.wait(PATIENCE)
+
+
 def test_a_copy_made_while_the_server_runs_gets_its_own(data_dir: Path, place: Path) -> None:
     with EmbeddedServer.acquire(data_dir) as server:
         run(server, "CHECKPOINT")
