@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from memstore.ranking import Frame, Ranked
+from memstore.ranking import Frame, Ranked, Settings
 from memstore.types import Event, Hit, LegScore
 
 LEGS = ("lexical", "vector")
+
+Integers = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -34,12 +37,34 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One query's ranking: its frame, and the spans of the chunks by (entry, chunk)."""
+    """One query's ranking: its frame, and the (m, 2) spans of the frame's chunks."""
 
     frame: Frame
     ranked: Ranked
-    spans: dict[tuple[int, int], tuple[int, int]]
+    spans: Integers
     leg_hits: dict[str, int]
+
+
+def frame_positions(
+    legs: Iterable[Mapping[int, float]], settings: Settings, last: int
+) -> list[int]:
+    """List the positions to read: the best of both legs, and `reach` entries on either side.
+
+    Each leg's (position, score) are set on one scale and added, as ranking will do again on
+    more; the best `frame` stay. `last` is the log's last position.
+    """
+    total: dict[int, float] = {}
+    for leg in legs:
+        if not leg:
+            continue
+        low, high = min(leg.values()), max(leg.values())
+        for position, score in leg.items():
+            share = (score - low) / (high - low) if high > low else 1.0
+            total[position] = total.get(position, 0.0) + share
+    best = sorted(total, key=lambda position: (-total[position], position))[: settings.frame]
+    steps = range(-settings.reach, settings.reach + 1)
+    around = {position + step for position in best for step in steps}
+    return sorted(position for position in around if 1 <= position <= last)
 
 
 def build_frame(
@@ -48,7 +73,7 @@ def build_frame(
     chunks: list[tuple[Any, ...]],
     documents: int,
     indexed_terms: int,
-) -> tuple[Frame, dict[tuple[int, int], tuple[int, int]]]:
+) -> tuple[Frame, Integers]:
     """Turn rows into arrays. `entries` are in order of position."""
     columns = list(zip(*entries, strict=True)) or [()] * 10
     position = np.array(columns[0], np.int64)
@@ -85,12 +110,7 @@ def build_frame(
         chunk=np.array(chunk_columns[1], np.int64),
         cosine=np.array(chunk_columns[2], np.float64),
     )
-    spans = {
-        (row, chunk): (start, stop)
-        for row, chunk, start, stop in zip(
-            row_of_chunk.tolist(), chunk_columns[1], chunk_columns[3], chunk_columns[4], strict=True
-        )
-    }
+    spans = np.array([chunk_columns[3], chunk_columns[4]], np.int64).T
     return frame, spans
 
 
@@ -102,8 +122,7 @@ def to_hit(event: Event, found: Found, index: int, score: float) -> Hit:
         for leg in LEGS
         if (rank := int(ranked.leg_ranks[leg][index]))
     }
-    chunk = int(ranked.best_chunk[index])
-    span = found.spans.get((index, chunk))
+    span = _span(found, index)
     if span is not None and span[1] - span[0] >= len(event.content.strip()):
         span = None
     return Hit(
@@ -113,6 +132,14 @@ def to_hit(event: Event, found: Found, index: int, score: float) -> Hit:
         reasons=_reasons(found, index, legs),
         span=span,
     )
+
+
+def _span(found: Found, index: int) -> tuple[int, int] | None:
+    """Find the characters of an entry's best chunk."""
+    frame = found.frame
+    best = (frame.chunk_row == index) & (frame.chunk == found.ranked.best_chunk[index])
+    rows = np.flatnonzero(best)
+    return None if not len(rows) else (int(found.spans[rows[0], 0]), int(found.spans[rows[0], 1]))
 
 
 def _reasons(found: Found, index: int, legs: dict[str, LegScore]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from memstore._sync.database import Conn
 from memstore._sync.encoding_queue import vector_text
 from memstore._sync.runtime import in_thread
 from memstore.analysis import query_terms
-from memstore.candidates import LEGS, Clock, Found, build_frame, to_hit
+from memstore.candidates import LEGS, Clock, Found, build_frame, frame_positions, to_hit
 from memstore.encoding import check_vectors
 from memstore.errors import EncoderMismatch, InvalidInput
 from memstore.filters import EventFilter, conditions, exists
@@ -81,23 +82,16 @@ def find(
         "b": settings.b,
         "limit": settings.candidates,
     }
-    positions: set[int] = set()
-    leg_hits: dict[str, int] = dict.fromkeys(LEGS, 0)
+    legs: dict[str, dict[int, float]] = {}
     if given["terms"] and settings.lexical:
-        lexical = sql.statement("lexical_leg").format(filters=exists(tags))
-        found = [position for position, _ in _fetch(conn, lexical, given)]
-        leg_hits["lexical"] = len(found)
-        positions.update(found)
+        statement = sql.statement("lexical_leg").format(filters=exists(tags))
+        legs["lexical"] = dict(_fetch(conn, statement, given))
     clock.lap("lexical")
     if vector is not None and space is not None and settings.vector:
-        scan = sql.statement("vector_leg").format(vectors=space.vectors, filters=exists(tags))
-        found = [position for (position,) in _fetch(conn, scan, given)]
-        leg_hits["vector"] = len(found)
-        positions.update(found)
+        statement = sql.statement("vector_leg").format(vectors=space.vectors, filters=exists(tags))
+        legs["vector"] = _vector_leg(conn, statement, given)
     clock.lap("vector")
-    reach = range(-settings.reach, settings.reach + 1)
-    around = {position + step for position in positions for step in reach}
-    given["positions"] = sorted(p for p in around if 1 <= p <= last)
+    given["positions"] = frame_positions(legs.values(), settings, last)
     entries = _fetch(conn, sql.statement("frame_entries").format(filters=conditions(tags)), given)
     postings = _fetch(conn, sql.statement("frame_postings"), given) if given["terms"] else []
     chunks = (
@@ -109,7 +103,24 @@ def find(
     frame, spans = build_frame(entries, postings, chunks, last, row["indexed_terms"])
     ranked = ranking.rank(frame, ranking.query_features(query), settings)
     clock.lap("ranking")
-    return Found(frame, ranked, spans, leg_hits)
+    return Found(frame, ranked, spans, {leg: len(legs.get(leg, ())) for leg in LEGS})
+
+
+def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any]) -> dict[int, float]:
+    """Scan for the nearest entries: an entry's best chunk counts, so chunks are read until
+    there are enough entries, or no more chunks."""
+    wanted = parameters["limit"]
+    chunks = 2 * wanted
+    while True:
+        rows = _fetch(conn, statement, parameters | {"limit": chunks})
+        best: dict[int, float] = {}
+        for position, score in rows:
+            if len(best) == wanted:
+                break
+            best.setdefault(position, score)
+        if len(best) == wanted or len(rows) < chunks:
+            return best
+        chunks *= 8
 
 
 def search(
@@ -124,7 +135,7 @@ def search(
     if isinstance(k, bool) or not 1 <= k <= MAX_HITS:
         raise InvalidInput(f"between 1 and {MAX_HITS} hits are returned", path="k")
     where.parameters()  # refuse what is wrong before any model runs
-    settings = settings or ranking.Settings()
+    settings = at_least(settings or ranking.Settings(), k)
     clock = Clock.start()
     query = clean_text(query)
     (vector,), degraded = encode_query(store, [query])
@@ -150,6 +161,11 @@ def search(
         degraded=degraded,
         milliseconds=clock.milliseconds,
     )
+
+
+def at_least(settings: ranking.Settings, k: int) -> ranking.Settings:
+    """Let the legs and the frame hold as many entries as are asked for."""
+    return replace(settings, candidates=max(settings.candidates, k), frame=max(settings.frame, k))
 
 
 def count_unencoded(conn: Conn, memory_id: UUID, space: Space | None) -> int:

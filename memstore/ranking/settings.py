@@ -15,6 +15,8 @@ class Settings:
 
     candidates: int = 300
     """How many entries each leg brings."""
+    frame: int = 150
+    """How many candidates are kept, by the legs' scores alone, for the whole ranking."""
     reach: int = 3
     """How many positions before and after a candidate belong to the frame."""
     k1: float = 1.2
@@ -57,7 +59,7 @@ class Settings:
         return replace(self, **nothing)
 
 
-_NO_WEIGHTS = frozenset({"candidates", "reach", "k1", "b", "reciprocal"})
+_NO_WEIGHTS = frozenset({"candidates", "frame", "reach", "k1", "b", "reciprocal"})
 _ALONE = tuple(set(Settings().weights()) - {"lexical", "vector"})
 
 LEXICAL = Settings().without("vector", *_ALONE)

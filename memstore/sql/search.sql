@@ -2,8 +2,8 @@
 
 -- name: lexical_leg
 -- Exact BM25 with Lucene's idf, ln(1 + (N - df + .5) / (df + .5)): the memory's own statistics.
-WITH memory AS (
-    SELECT last_position AS documents,
+WITH memory AS MATERIALIZED (
+    SELECT last_position::float8 AS documents,
         greatest(indexed_terms, 1)::float8 / greatest(last_position, 1) AS average_length
     FROM memstore.memories
     WHERE memory_id = %(memory_id)s
@@ -11,35 +11,35 @@ WITH memory AS (
     SELECT p.term, p.position, p.frequency, p.length
     FROM memstore.postings AS p
     WHERE p.memory_id = %(memory_id)s AND p.term = ANY(%(terms)s::text[])
-), idf AS (
-    SELECT m.term, ln(1 + (memory.documents - count(*) + 0.5) / (count(*) + 0.5)) AS idf
+), rarity AS MATERIALIZED (
+    SELECT m.term, ln(1 + (memory.documents - count(*) + 0.5::float8) / (count(*) + 0.5::float8))
+        AS idf
     FROM matches AS m, memory
     GROUP BY m.term, memory.documents
 )
 SELECT candidate.position,
-    sum(idf.idf * candidate.frequency * (%(k1)s + 1) / (candidate.frequency
-        + %(k1)s * (1 - %(b)s + %(b)s * candidate.length / memory.average_length))) AS score
+    sum(rarity.idf * candidate.frequency * (%(k1)s::float8 + 1) / (candidate.frequency
+        + %(k1)s::float8 * (1 - %(b)s::float8
+            + %(b)s::float8 * candidate.length / memory.average_length))) AS score
 FROM matches AS candidate
-JOIN idf USING (term), memory
+JOIN rarity USING (term), memory
 WHERE true {filters}
 GROUP BY candidate.position
 ORDER BY score DESC, candidate.position
 LIMIT %(limit)s;
 
 -- name: vector_leg
--- The exact scan of one memory: an entry's best chunk counts. Inner product on unit vectors is
--- the cosine.
-SELECT candidate.position
+-- The exact scan of one memory, by chunk. Inner product on unit vectors is the cosine.
+SELECT candidate.position, -(candidate.embedding <#> %(vector)s::halfvec) AS score
 FROM {vectors} AS candidate
 WHERE candidate.memory_id = %(memory_id)s {filters}
-GROUP BY candidate.position
-ORDER BY min(candidate.embedding <#> %(vector)s::halfvec), candidate.position
+ORDER BY candidate.embedding <#> %(vector)s::halfvec, candidate.position
 LIMIT %(limit)s;
 
 -- name: frame_entries
 -- The last column says which may be hits: a neighbour that the tags exclude may not.
 SELECT e.position, e.session_id, e.actor, e.role, e.event_type,
-    extract(epoch FROM e.occurred_at)::float8, left(e.content, 400), right(e.content, 1) = '?',
+    date_part('epoch', e.occurred_at), left(e.content, 400), right(e.content, 1) = '?',
     e.length, (e.length > 0 {filters})
 FROM memstore.events AS e
 WHERE e.memory_id = %(memory_id)s AND e.position = ANY(%(positions)s::bigint[])
