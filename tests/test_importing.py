@@ -293,7 +293,7 @@ def test_reads_anthropic_blocks_in_their_order() -> None:
         ("assistant", "message", "And the clock."),
         ("assistant", "tool_call", "now()"),
         ("tool", "tool_result", "in transit\n[image]"),
-        ("tool", "error", "no"),
+        ("tool", "tool_result", "no"),
         ("tool", "tool_result", ""),
         ("user", "message", "And now?\n[document: Plan]"),
     ]
@@ -301,6 +301,7 @@ def test_reads_anthropic_blocks_in_their_order() -> None:
     assert joined["in transit\n[image]"] == ("t1", "track")
     assert joined['track(order="é")'] == ("t1", "assistant")
     assert joined["no"] == ("t2", "now")
+    assert [event.payload for event in events if event.content == "no"] == [{"is_error": True}]
 
 
 def test_reads_what_a_server_tool_did() -> None:
