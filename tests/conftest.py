@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -30,10 +32,28 @@ def scratch() -> Iterator[Path]:
     """
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2**31
-    with tempfile.TemporaryDirectory(
-        prefix="memstore-tests-", dir=memory if roomy else None
-    ) as folder:
+    home = memory if roomy else Path(tempfile.gettempdir())
+    prefix = f"memstore-scratch-{os.geteuid()}-"
+    for left in home.glob(f"{prefix}*"):
+        # A killed run's server ends by itself once its folder is gone.
+        # An empty folder may be one that another run is about to lock.
+        with suppress(OSError):
+            if any(left.iterdir()):
+                with held(left):
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=home) as folder, held(Path(folder)):
         yield Path(folder)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Lock a folder for as long as this process lives; fail if another one does."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @pytest.fixture(scope="session")
