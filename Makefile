@@ -10,7 +10,7 @@ ARGS ?=
 
 bin := $(VENV)/bin
 lock := pyproject.toml constraints.txt
-pip := $(bin)/python -m pip --disable-pip-version-check
+pip := $(bin)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 user_stamp := $(VENV)/.installed-all
 dev_stamp := $(VENV)/.installed-dev
 
