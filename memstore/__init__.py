@@ -51,6 +51,7 @@ from memstore.types import (
     LegScore,
     NewEvent,
     Reranker,
+    Role,
     SearchResult,
     TokenCounter,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "NotFound",
     "Ranking",
     "Reranker",
+    "Role",
     "SchemaError",
     "SearchResult",
     "Settings",

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection, sql
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from memstore._async.runtime import LoopGuard, in_thread
 from memstore.errors import MemstoreError, StorageError
@@ -76,7 +76,16 @@ class AsyncDatabase:
             raise StorageError(f"no connection within {self._timeout} s") from error
 
     async def close(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child's copies: to close them would end the parent's sessions
+        self._guard.check()
         await self._pool.close()
+
+    def check(self) -> None:
+        """Refuse a forked child and another event loop, where the pool would hang."""
+        if os.getpid() != self._pid:
+            raise StorageError("a store can't be used across fork(): open one in the child")
+        self._guard.check()
 
     def _prologue(self, role: str | None) -> sql.Composed:
         parts: list[sql.Composable] = [sql.SQL("BEGIN")]
@@ -93,29 +102,38 @@ class AsyncDatabase:
 
         Nothing has been said yet when BEGIN fails, so trying again is safe.
         """
-        self._guard.check()
-        if os.getpid() != self._pid:
-            raise StorageError("a store can't be used across fork(): open one in the child")
+        self.check()
         prologue = self._prologue(role)
         for attempt in range(self._attempts):
             try:
                 conn = await self._pool.getconn()
+            except PoolClosed as error:
+                raise StorageError("this store is closed") from error
             except PoolTimeout as error:
+                if self.revive is not None:
+                    await in_thread(self.revive)  # for the next call, if it was down
                 raise StorageError(f"no connection was free within {self._timeout} s") from error
             try:
                 await conn.execute(prologue)
             except psycopg.OperationalError as error:
-                await self._pool.putconn(conn)
-                if not conn.closed or attempt + 1 == self._attempts:
+                lost = conn.closed
+                await self._give_back(conn)
+                if not lost or attempt + 1 == self._attempts:
                     raise wrap(error) from error
-                if self.revive is not None:
-                    await in_thread(self.revive)
             except BaseException:
-                await self._pool.putconn(conn)
+                await self._give_back(conn)
                 raise
             else:
                 return conn
         raise AssertionError("unreachable")  # pragma: no cover - the loop returns or raises
+
+    async def _give_back(self, conn: Conn) -> None:
+        """Return a connection to the pool; a server that died must be there to replace it."""
+        try:
+            if conn.closed and self.revive is not None:
+                await in_thread(self.revive)
+        finally:
+            await self._pool.putconn(conn)
 
     @asynccontextmanager
     async def transaction(self, role: str | None = SERVER) -> AsyncIterator[Conn]:
@@ -138,7 +156,7 @@ class AsyncDatabase:
         except psycopg.Error as error:
             raise wrap(error) from error
         finally:
-            await self._pool.putconn(conn)
+            await self._give_back(conn)
 
     async def fetch_one(
         self, statement: sql.Composed | sql.SQL, parameters: dict[str, Any]

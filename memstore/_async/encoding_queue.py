@@ -34,22 +34,22 @@ def delay(attempts: int) -> float:
 
 async def _claim(
     db: AsyncDatabase, space: Space, memory_id: UUID, lease: float
-) -> tuple[list[tuple[Event, Event | None]], dict[int, int]]:
+) -> tuple[list[tuple[Event, Event | None]], dict[int, dict[str, Any]]]:
     """Claim up to a batch of one memory's due entries; read them with the turn before each."""
     key = {"memory_id": memory_id, "space_id": space.space_id}
     async with db.transaction(WORKER) as conn:
         cursor = await conn.execute(
             sql.statement("claim_entries"), key | {"limit": BATCH, "lease": seconds(lease)}
         )
-        attempts = {row["position"]: row["attempts"] for row in await cursor.fetchall()}
-        if not attempts:
+        claimed = {row["position"]: row for row in await cursor.fetchall()}
+        if not claimed:
             return [], {}
         cursor = await conn.execute(
-            sql.statement("events_to_encode"), key | {"positions": list(attempts)}
+            sql.statement("events_to_encode"), key | {"positions": list(claimed)}
         )
         found = await cursor.fetchall()
     pairs = [(rows.event(row), _before(row)) for row in found]
-    return pairs, attempts
+    return pairs, claimed
 
 
 def _before(row: dict[str, Any]) -> Event | None:
@@ -81,7 +81,11 @@ def encode(encoder: Encoder, pairs: Sequence[tuple[Event, Event | None]]) -> lis
 
 
 async def _write(
-    db: AsyncDatabase, space: Space, memory_id: UUID, encoded: Sequence[Encoded]
+    db: AsyncDatabase,
+    space: Space,
+    memory_id: UUID,
+    claimed: dict[int, dict[str, Any]],
+    encoded: Sequence[Encoded],
 ) -> None:
     """Write vectors and take their entries off the queue, together.
 
@@ -89,8 +93,11 @@ async def _write(
     """
     key = {"memory_id": memory_id, "space_id": space.space_id}
     positions = [event.position for event, _, _ in encoded]
+    enqueued = {"enqueued_ats": [claimed[position]["enqueued_at"] for position in positions]}
     async with db.transaction(WORKER) as conn:
-        cursor = await conn.execute(sql.statement("take_claimed"), key | {"positions": positions})
+        cursor = await conn.execute(
+            sql.statement("take_claimed"), key | enqueued | {"positions": positions}
+        )
         taken = {row["position"]: row["tenant_id"] for row in await cursor.fetchall()}
         if not taken:
             return
@@ -145,12 +152,12 @@ async def encode_some(
     nothing but itself: it is tried again later, ever more rarely. Raises `EncoderFailed` when
     every entry failed, `EncoderMismatch` when the vectors do not fit the space.
     """
-    pairs, attempts = await _claim(db, space, memory_id, lease)
+    pairs, claimed = await _claim(db, space, memory_id, lease)
     if not pairs:
         return 0
     encoded = await _encoded(encoder, pairs)
     if not isinstance(encoded, Exception):
-        await _write(db, space, memory_id, encoded)
+        await _write(db, space, memory_id, claimed, encoded)
         return len(pairs)
     done, last = 0, encoded
     for pair in pairs:
@@ -161,13 +168,13 @@ async def encode_some(
                 "memory_id": memory_id,
                 "space_id": space.space_id,
                 "position": position,
-                "delay": seconds(delay(attempts[position])),
+                "delay": seconds(delay(claimed[position]["attempts"])),
                 "error": f"{type(last).__name__}: {last}"[:500],
             }
             async with db.transaction(WORKER) as conn:
                 await conn.execute(sql.statement("postpone_entry"), postponed)
         else:
-            await _write(db, space, memory_id, encoded)
+            await _write(db, space, memory_id, claimed, encoded)
             done += 1
     if not done:
         raise EncoderFailed(f"the encoder failed: {last}") from last

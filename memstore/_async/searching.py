@@ -13,7 +13,7 @@ from memstore._async import log
 from memstore._async.database import Conn
 from memstore._async.encoding_queue import vector_text
 from memstore._async.runtime import in_thread
-from memstore.analysis import query_terms
+from memstore.analysis import MAX_QUERY_TERMS, query_terms
 from memstore.candidates import LEGS, Clock, Found, build_frame, frame_positions, to_hit
 from memstore.encoding import check_vectors
 from memstore.errors import EncoderMismatch, InvalidInput
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from memstore._async.store import AsyncMemoryStore
 
 MAX_HITS = 1_000
+LONGEST_QUERY = 512  # terms looked up at most
 
 
 async def encode_query(store: AsyncMemoryStore, queries: list[str]) -> tuple[list[str | None], str]:
@@ -77,7 +78,7 @@ async def find(
     last = row["last_position"]
     given = tags | {
         "memory_id": memory_id,
-        "terms": list(query_terms(query)),
+        "terms": await rare_terms(conn, memory_id, query),
         "vector": vector,
         "k1": settings.k1,
         "b": settings.b,
@@ -107,6 +108,16 @@ async def find(
     ranked = ranking.rank(frame, ranking.query_features(query), settings)
     clock.lap("ranking")
     return Found(frame, ranked, spans, {leg: len(legs.get(leg, ())) for leg in LEGS})
+
+
+async def rare_terms(conn: Conn, memory_id: UUID, query: str) -> list[str]:
+    """Analyse a query; of a long one keep the terms that are rarest in this memory."""
+    terms = list(query_terms(query, limit=LONGEST_QUERY))
+    if len(terms) <= MAX_QUERY_TERMS:
+        return terms
+    parameters = {"memory_id": memory_id, "terms": terms}
+    counts = dict(await _fetch(conn, sql.statement("document_frequencies"), parameters))
+    return sorted(counts, key=lambda term: (counts[term], term))[:MAX_QUERY_TERMS]
 
 
 async def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any]) -> dict[int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 from uuid import UUID
 
 import psycopg
@@ -17,7 +17,6 @@ from memstore._async.memory import AsyncMemory
 from memstore._async.runtime import Lock, in_thread
 from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
-from memstore.embedded import EmbeddedServer, default_data_dir
 from memstore.encoding.source import EncoderSource
 from memstore.errors import ConfigurationError, EncoderMismatch, MigrationRequired, NotFound
 from memstore.schema import StateSchema
@@ -26,6 +25,9 @@ from memstore.state import M, MigrationReport
 from memstore.text import check_id
 from memstore.types import Encoder, Identity
 from memstore.worker import Worker
+
+if TYPE_CHECKING:
+    from memstore.embedded import EmbeddedServer
 
 
 class AsyncMemoryStore:
@@ -67,6 +69,8 @@ class AsyncMemoryStore:
         Raises `MissingExtra` without the extra ``embedded``, `ConfigurationError` for a folder
         that another Postgres version made, `EncoderMismatch` when another encoder serves.
         """
+        from memstore.embedded import EmbeddedServer, default_data_dir  # not needed to connect
+
         settings = settings or Settings()
         folder = Path(data_dir) if data_dir else settings.data_dir or default_data_dir()
         server = await in_thread(EmbeddedServer.acquire, folder)
@@ -194,14 +198,19 @@ class AsyncMemoryStore:
                 f"'memstore space add {name}' and switch to it"
             )
 
+    @property
+    def url(self) -> str:
+        """The database's URL: of the embedded one too, for psql or another client."""
+        return self._db.url
+
     async def close(self) -> None:
         """Stop encoding, close the connections and let go of the embedded server."""
         if self._closed:
             return
-        self._closed = True
         if self._worker is not None:
             await in_thread(self._worker.stop)
         await self._db.close()
+        self._closed = True
         if self._server is not None:
             await in_thread(self._server.release)
 

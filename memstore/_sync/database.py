@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from memstore._sync.runtime import LoopGuard, in_thread
 from memstore.errors import MemstoreError, StorageError
@@ -77,7 +77,16 @@ class Database:
             raise StorageError(f"no connection within {self._timeout} s") from error
 
     def close(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child's copies: to close them would end the parent's sessions
+        self._guard.check()
         self._pool.close()
+
+    def check(self) -> None:
+        """Refuse a forked child and another event loop, where the pool would hang."""
+        if os.getpid() != self._pid:
+            raise StorageError("a store can't be used across fork(): open one in the child")
+        self._guard.check()
 
     def _prologue(self, role: str | None) -> sql.Composed:
         parts: list[sql.Composable] = [sql.SQL("BEGIN")]
@@ -94,29 +103,38 @@ class Database:
 
         Nothing has been said yet when BEGIN fails, so trying again is safe.
         """
-        self._guard.check()
-        if os.getpid() != self._pid:
-            raise StorageError("a store can't be used across fork(): open one in the child")
+        self.check()
         prologue = self._prologue(role)
         for attempt in range(self._attempts):
             try:
                 conn = self._pool.getconn()
+            except PoolClosed as error:
+                raise StorageError("this store is closed") from error
             except PoolTimeout as error:
+                if self.revive is not None:
+                    in_thread(self.revive)  # for the next call, if it was down
                 raise StorageError(f"no connection was free within {self._timeout} s") from error
             try:
                 conn.execute(prologue)
             except psycopg.OperationalError as error:
-                self._pool.putconn(conn)
-                if not conn.closed or attempt + 1 == self._attempts:
+                lost = conn.closed
+                self._give_back(conn)
+                if not lost or attempt + 1 == self._attempts:
                     raise wrap(error) from error
-                if self.revive is not None:
-                    in_thread(self.revive)
             except BaseException:
-                self._pool.putconn(conn)
+                self._give_back(conn)
                 raise
             else:
                 return conn
         raise AssertionError("unreachable")  # pragma: no cover - the loop returns or raises
+
+    def _give_back(self, conn: Conn) -> None:
+        """Return a connection to the pool; a server that died must be there to replace it."""
+        try:
+            if conn.closed and self.revive is not None:
+                in_thread(self.revive)
+        finally:
+            self._pool.putconn(conn)
 
     @contextmanager
     def transaction(self, role: str | None = SERVER) -> Iterator[Conn]:
@@ -139,7 +157,7 @@ class Database:
         except psycopg.Error as error:
             raise wrap(error) from error
         finally:
-            self._pool.putconn(conn)
+            self._give_back(conn)
 
     def fetch_one(
         self, statement: sql.Composed | sql.SQL, parameters: dict[str, Any]

@@ -35,22 +35,20 @@ def delay(attempts: int) -> float:
 
 def _claim(
     db: Database, space: Space, memory_id: UUID, lease: float
-) -> tuple[list[tuple[Event, Event | None]], dict[int, int]]:
+) -> tuple[list[tuple[Event, Event | None]], dict[int, dict[str, Any]]]:
     """Claim up to a batch of one memory's due entries; read them with the turn before each."""
     key = {"memory_id": memory_id, "space_id": space.space_id}
     with db.transaction(WORKER) as conn:
         cursor = conn.execute(
             sql.statement("claim_entries"), key | {"limit": BATCH, "lease": seconds(lease)}
         )
-        attempts = {row["position"]: row["attempts"] for row in cursor.fetchall()}
-        if not attempts:
+        claimed = {row["position"]: row for row in cursor.fetchall()}
+        if not claimed:
             return [], {}
-        cursor = conn.execute(
-            sql.statement("events_to_encode"), key | {"positions": list(attempts)}
-        )
+        cursor = conn.execute(sql.statement("events_to_encode"), key | {"positions": list(claimed)})
         found = cursor.fetchall()
     pairs = [(rows.event(row), _before(row)) for row in found]
-    return pairs, attempts
+    return pairs, claimed
 
 
 def _before(row: dict[str, Any]) -> Event | None:
@@ -81,15 +79,24 @@ def encode(encoder: Encoder, pairs: Sequence[tuple[Event, Event | None]]) -> lis
     return encoded
 
 
-def _write(db: Database, space: Space, memory_id: UUID, encoded: Sequence[Encoded]) -> None:
+def _write(
+    db: Database,
+    space: Space,
+    memory_id: UUID,
+    claimed: dict[int, dict[str, Any]],
+    encoded: Sequence[Encoded],
+) -> None:
     """Write vectors and take their entries off the queue, together.
 
     What is no longer queued (its memory was erased meanwhile) is not written.
     """
     key = {"memory_id": memory_id, "space_id": space.space_id}
     positions = [event.position for event, _, _ in encoded]
+    enqueued = {"enqueued_ats": [claimed[position]["enqueued_at"] for position in positions]}
     with db.transaction(WORKER) as conn:
-        cursor = conn.execute(sql.statement("take_claimed"), key | {"positions": positions})
+        cursor = conn.execute(
+            sql.statement("take_claimed"), key | enqueued | {"positions": positions}
+        )
         taken = {row["position"]: row["tenant_id"] for row in cursor.fetchall()}
         if not taken:
             return
@@ -142,12 +149,12 @@ def encode_some(db: Database, encoder: Encoder, space: Space, memory_id: UUID, l
     nothing but itself: it is tried again later, ever more rarely. Raises `EncoderFailed` when
     every entry failed, `EncoderMismatch` when the vectors do not fit the space.
     """
-    pairs, attempts = _claim(db, space, memory_id, lease)
+    pairs, claimed = _claim(db, space, memory_id, lease)
     if not pairs:
         return 0
     encoded = _encoded(encoder, pairs)
     if not isinstance(encoded, Exception):
-        _write(db, space, memory_id, encoded)
+        _write(db, space, memory_id, claimed, encoded)
         return len(pairs)
     done, last = 0, encoded
     for pair in pairs:
@@ -158,13 +165,13 @@ def encode_some(db: Database, encoder: Encoder, space: Space, memory_id: UUID, l
                 "memory_id": memory_id,
                 "space_id": space.space_id,
                 "position": position,
-                "delay": seconds(delay(attempts[position])),
+                "delay": seconds(delay(claimed[position]["attempts"])),
                 "error": f"{type(last).__name__}: {last}"[:500],
             }
             with db.transaction(WORKER) as conn:
                 conn.execute(sql.statement("postpone_entry"), postponed)
         else:
-            _write(db, space, memory_id, encoded)
+            _write(db, space, memory_id, claimed, encoded)
             done += 1
     if not done:
         raise EncoderFailed(f"the encoder failed: {last}") from last

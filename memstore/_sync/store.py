@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 from uuid import UUID
 
 import psycopg
@@ -18,7 +18,6 @@ from memstore._sync.memory import Memory
 from memstore._sync.runtime import Lock, in_thread
 from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
-from memstore.embedded import EmbeddedServer, default_data_dir
 from memstore.encoding.source import EncoderSource
 from memstore.errors import ConfigurationError, EncoderMismatch, MigrationRequired, NotFound
 from memstore.schema import StateSchema
@@ -27,6 +26,9 @@ from memstore.state import M, MigrationReport
 from memstore.text import check_id
 from memstore.types import Encoder, Identity
 from memstore.worker import Worker
+
+if TYPE_CHECKING:
+    from memstore.embedded import EmbeddedServer
 
 
 class MemoryStore:
@@ -66,6 +68,8 @@ class MemoryStore:
         Raises `MissingExtra` without the extra ``embedded``, `ConfigurationError` for a folder
         that another Postgres version made, `EncoderMismatch` when another encoder serves.
         """
+        from memstore.embedded import EmbeddedServer, default_data_dir  # not needed to connect
+
         settings = settings or Settings()
         folder = Path(data_dir) if data_dir else settings.data_dir or default_data_dir()
         server = in_thread(EmbeddedServer.acquire, folder)
@@ -193,14 +197,19 @@ class MemoryStore:
                 f"'memstore space add {name}' and switch to it"
             )
 
+    @property
+    def url(self) -> str:
+        """The database's URL: of the embedded one too, for psql or another client."""
+        return self._db.url
+
     def close(self) -> None:
         """Stop encoding, close the connections and let go of the embedded server."""
         if self._closed:
             return
-        self._closed = True
         if self._worker is not None:
             in_thread(self._worker.stop)
         self._db.close()
+        self._closed = True
         if self._server is not None:
             in_thread(self._server.release)
 

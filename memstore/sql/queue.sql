@@ -27,7 +27,7 @@ FROM (
     FOR UPDATE SKIP LOCKED
 ) AS due
 WHERE q.memory_id = %(memory_id)s AND q.space_id = %(space_id)s AND q.position = due.position
-RETURNING q.position, q.attempts;
+RETURNING q.position, q.attempts, q.enqueued_at;
 
 -- name: events_to_encode
 -- The claimed events, each with the turn before it in its session, or the call that a tool's
@@ -53,11 +53,14 @@ WHERE e.memory_id = %(memory_id)s AND e.position = ANY(%(positions)s::bigint[])
 ORDER BY e.position;
 
 -- name: take_claimed
--- Only what is still queued may be written: an erased memory's entries are not.
-DELETE FROM memstore.encoding_queue
-WHERE memory_id = %(memory_id)s AND space_id = %(space_id)s
-    AND position = ANY(%(positions)s::bigint[])
-RETURNING position, tenant_id;
+-- Only what is still queued may be written: an erased memory's entries are not, nor is their
+-- text written as the vectors of those that took their positions since.
+DELETE FROM memstore.encoding_queue AS q
+USING unnest(%(positions)s::bigint[], %(enqueued_ats)s::timestamptz[])
+    AS claimed (position, enqueued_at)
+WHERE q.memory_id = %(memory_id)s AND q.space_id = %(space_id)s
+    AND q.position = claimed.position AND q.enqueued_at = claimed.enqueued_at
+RETURNING q.position, q.tenant_id;
 
 -- name: clear_vectors
 DELETE FROM {vectors}

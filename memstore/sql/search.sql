@@ -1,5 +1,11 @@
 -- Candidates for ranking: two legs, then what ranking reads about each candidate.
 
+-- name: document_frequencies
+SELECT term, count(*)
+FROM memstore.postings
+WHERE memory_id = %(memory_id)s AND term = ANY(%(terms)s::text[])
+GROUP BY term;
+
 -- name: lexical_leg
 -- Exact BM25 with Lucene's idf, ln(1 + (N - df + .5) / (df + .5)): the memory's own statistics.
 WITH memory AS MATERIALIZED (

@@ -1,0 +1,1 @@
+"""How well the evidence is found: data sets, systems and measures, run through the real store."""
