@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memstore.budget import Budget
 from memstore.fitting import Seen, cut, shares, too_long_to_count
-from memstore.messages import PER_MESSAGE, PER_REQUEST
-from memstore.outline import LEVELS, outline
-from memstore.render import Entry, block, body, entry_text, gap, heading, label
+from memstore.messages import PER_MESSAGE, PER_REQUEST, grouped
+from memstore.outline import LEVELS, Views
+from memstore.render import Entry, block, body, entry_text, gap, heading
 from memstore.selection import Selection
 from memstore.types import Event, Hit, TokenCounter
 
@@ -54,6 +54,7 @@ class Assembly:
         self.budget = budget
         self._counter = counter
         self._counts: dict[str, int] = {}
+        self._views = Views(inputs.document, inputs.stale, self.count)
         self._bodies: dict[int, str] = {}
         self._texts: dict[tuple[int, tuple[int, int] | None], str] = {}
         self._reasons: dict[int, str] = {}
@@ -67,7 +68,7 @@ class Assembly:
             **{position: hit.event for position, hit in self._hits.items()},
             **{event.position: event for event in self._tail},
         }
-        self._groups = self._group()
+        self._groups = grouped(inputs.partners, self._events)
         self._head = max([0, *(e.position for e in self._tail)], default=0)
         self._head = max([self._head, *self._events])
         if inputs.document:
@@ -192,39 +193,13 @@ class Assembly:
         """Show the state as fully as `room` more tokens allow."""
         step = self._now
         held = self.count("\n".join(step.state)) + 1 if step.state else 0
-        for level, lines in self._states(room + held - 1):
+        for level, lines in self._views.that_fit(room + held - 1):
             cost = self.count("\n".join(lines)) + 1
             if cost <= room + held and len(lines) > 1 and (level, -len(lines)) < step.detail:
                 spent = step.spent + cost - held
                 detail = (level, -len(lines))
                 self._steps.append(replace(step, state=lines, detail=detail, spent=spent))
                 return
-
-    def _states(self, room: int) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """Give the state's renderings, from the whole to as many of its lines as fit."""
-        document = self.inputs.document
-        if document is None or not document.document:
-            return
-        title = (
-            f"# State: {label(document.schema)} v{document.schema_version}, "
-            f"version {document.version}, up to entry {document.log_position}"
-        )
-        lines: list[str] = []
-        for level in range(len(LEVELS)):
-            lines = outline(dict(document.document), self.inputs.stale, level=level)
-            if not too_long_to_count(sum(map(len, lines)), room):
-                yield level, (title if level == 0 else f"{title} (shortened)", *lines)
-        least, most = 0, len(lines) - 1
-        while least < most:  # the most lines that fit
-            middle = (least + most + 1) // 2
-            fits = self.count("\n".join(self._first(title, lines, middle))) <= room
-            least, most = (middle, most) if fits else (least, middle - 1)
-        yield len(LEVELS), self._first(title, lines, max(1, least))
-
-    @staticmethod
-    def _first(title: str, lines: list[str], count: int) -> tuple[str, ...]:
-        mark = f"… {len(lines) - count} more lines of the state"
-        return (f"{title} (shortened)", *lines[:count], *([mark] if count < len(lines) else []))
 
     def _add_tail(self, room: int) -> None:
         """Add tail entries, newest first, up to the first that does not fit at all."""
@@ -291,34 +266,6 @@ class Assembly:
                     self._add(longer._replace(around=unit.around))
 
     # -- units ------------------------------------------------------------------------------
-
-    def _group(self) -> dict[int, tuple[int, ...]]:
-        """Join tool calls with their results: for each position, all that go together."""
-        joined: dict[int, set[int]] = {}
-        for position, others in self.inputs.partners.items():
-            for other in others:
-                if other != position:
-                    joined.setdefault(position, set()).add(other)
-                    joined.setdefault(other, set()).add(position)
-        groups: dict[int, tuple[int, ...]] = {}
-        for position in joined:
-            if position in groups:
-                continue
-            found, waiting = {position}, [position]
-            while waiting:
-                new = joined[waiting.pop()] - found
-                found |= new
-                waiting += new
-            group = tuple(sorted(p for p in found if self._is_tool(p)))
-            types = {self._events[p].event_type for p in group if p in self._events}
-            missing = any(p not in self._events for p in group)
-            if len(group) > 1 and (missing or len(types) > 1):
-                groups |= dict.fromkeys(group, group)
-        return groups
-
-    def _is_tool(self, position: int) -> bool:
-        event = self._events.get(position)
-        return event is None or event.event_type in ("tool_call", "tool_result")
 
     def _members(self, position: int) -> list[Event] | None:
         """Give the events to show with one, itself included, or None where there is nothing."""
@@ -409,7 +356,7 @@ class Assembly:
     def _fragments(self) -> Iterator[Iterator[Selection]]:
         """Give each part as selections that grow from the smallest."""
         blank = Selection((), (), self._head, self.inputs.now, bare=True)
-        states = [lines for _, lines in self._states(self.budget.total)]
+        states = [lines for _, lines in self._views.that_fit(self.budget.total)]
         if states:
             yield (replace(blank, state=lines) for lines in reversed(states))
         tail = [event.position for event in reversed(self._tail)]
@@ -436,21 +383,18 @@ class Assembly:
 
     def dropped(self, selection: Selection) -> Iterator[tuple[str, str, int | None, int | None]]:
         """Give (part, reason, position, tokens) of what the selection leaves out."""
-        document = self.inputs.document
-        if document is not None and document.document:
-            whole = next(self._states(1 << 60), None)
-            if whole and selection.state != whole[1]:
-                tokens = self._counts.get("\n".join(whole[1]))
-                kept = self.count("\n".join(selection.state)) if selection.state else 0
-                reason = "shortened to fit the budget" if selection.state else "over the budget"
-                yield "state", reason, None, tokens - kept if tokens is not None else None
+        if self._views and not self._views.is_whole(selection.state):
+            reason = "shortened to fit the budget" if selection.state else "over the budget"
+            whole = self._counts.get("\n".join(self._views[0]))
+            kept = self.count("\n".join(selection.state)) if selection.state else 0
+            yield "state", reason, None, None if whole is None else whole - kept
         if self.inputs.tail_omitted:
             yield "tail", f"{self.inputs.tail_omitted} older entries were not loaded", None, None
-        shown = {entry.position for entry in selection.entries}
+        entries = {entry.position for entry in selection.entries}
         tail = {event.position for event in self._tail}
         for part, positions in (("tail", sorted(tail, reverse=True)), ("retrieved", self._hits)):
             for position in positions:
-                if position in shown or (part == "retrieved" and position in tail):
+                if position in entries or (part == "retrieved" and position in tail):
                     continue
                 reason = self._reasons.get(position, "over the budget")
                 text = self._texts.get((position, None), "")

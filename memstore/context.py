@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
+from uuid import UUID, uuid4
 
 from memstore.assembly import Assembly
 from memstore.budget import Budget
@@ -104,7 +105,8 @@ class Context:
     """What an agent needs to go on, within its budget in every rendering.
 
     `tail` and `retrieved` are the entries as shown, in the log's order; an entry's `cut` says
-    where it was shortened. `dropped` is what did not make it, and why.
+    where it was shortened. `dropped` is what did not make it, and why. `id` names this context
+    when `feedback` says what of it helped.
     """
 
     state: Any

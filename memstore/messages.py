@@ -8,14 +8,14 @@ or a tool call with all of its results. Everything else stays in the block.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from memstore.render import Entry, compact, indented, label, tool_call, untagged, visible
-from memstore.types import JSON, TokenCounter
+from memstore.types import JSON, Event, TokenCounter
 
-__all__ = ["Turn", "anthropic_messages", "count_messages", "openai_messages", "turns"]
+__all__ = ["Turn", "anthropic_messages", "count_messages", "grouped", "openai_messages", "turns"]
 
 #: Tokens that a message costs beside its strings, and a request beside its messages: the rule of
 #: the OpenAI cookbook, "How to count tokens with tiktoken". Anthropic publishes none.
@@ -78,13 +78,59 @@ def turns(entries: Sequence[Entry]) -> tuple[list[Turn], frozenset[int]]:
     return done, frozenset(replayed)
 
 
+def grouped(
+    partners: Mapping[int, Sequence[int]], events: Mapping[int, Event]
+) -> dict[int, tuple[int, ...]]:
+    """Group each tool call with its results: for each position, all that go together.
+
+    `partners` gives positions under the same correlation id. An id that several calls share (a
+    trace's, say) pairs them in order: a result belongs to the first call that has none yet, or
+    else to the last one. Where an event is not among `events`, its partners stay one group.
+    """
+    joined: dict[int, set[int]] = {}
+    for position, others in partners.items():
+        for other in others:
+            joined.setdefault(position, set()).add(other)
+            joined.setdefault(other, set()).add(position)
+    groups: dict[int, tuple[int, ...]] = {}
+    done: set[int] = set()
+    for position in joined:
+        found, waiting = {position}, [position]
+        while waiting and position not in done:
+            new = joined[waiting.pop()] - found
+            found |= new
+            waiting += new
+        if position not in done:
+            done |= found
+            for members in _paired(sorted(found), events):
+                groups |= dict.fromkeys(members, members)
+    return groups
+
+
+def _paired(group: Sequence[int], events: Mapping[int, Event]) -> list[tuple[int, ...]]:
+    kinds = {p: events[p].event_type if p in events else "unknown" for p in group}
+    group = [p for p in group if kinds[p] in ("tool_call", "tool_result", "unknown")]
+    if "unknown" in kinds.values():
+        return [tuple(group)]
+    pairs: dict[int, list[int]] = {}
+    waiting: list[int] = []
+    for position in group:
+        if kinds[position] == "tool_call":
+            waiting.append(position)
+        elif waiting:
+            pairs[waiting.pop(0)] = [position]
+        elif pairs:
+            pairs[next(reversed(pairs))].append(position)
+    return [(call, *results) for call, results in pairs.items()]
+
+
 def _spoken(entry: Entry) -> bool:
     event = entry.event
     return (
         event.event_type == "message"
         and event.role in ("user", "assistant")
         and not entry.group
-        and bool(visible(event.content).strip())
+        and bool(event.content.strip())
     )
 
 

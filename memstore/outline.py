@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from memstore.fitting import too_long_to_count
 from memstore.render import compact, label, literal
 from memstore.types import JSON
 
-__all__ = ["LEVELS", "StaleEntry", "outline", "stale_mark"]
+__all__ = ["LEVELS", "StaleEntry", "Views", "outline", "stale_mark"]
 
 #: (list items, string characters) that are kept, from everything to hardly anything.
 LEVELS: tuple[tuple[float, float], ...] = (
     (math.inf, math.inf),
-    (50, 2_000),
-    (25, 800),
-    (12, 400),
-    (6, 200),
-    (3, 120),
-    (2, 80),
-    (1, 60),
+    *((int(1_000 * 0.7**step), int(8_000 * 0.75**step)) for step in range(18)),
+    (1, 50),
 )
 
+_SHORTENED = " (shortened)"
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _PLAIN_TEXT = re.compile(r"[^\W\d_][\w .,;:!?'/()@%&+*=$€£#-]*(?<! )")
 _WORDS = {"true", "false", "null", "NaN", "Infinity"}
@@ -54,6 +51,82 @@ class StaleEntry(Protocol):
     def question(self) -> str | None: ...
 
 
+class Stated(Protocol):
+    """A state document with what its heading says."""
+
+    @property
+    def document(self) -> Mapping[str, JSON]: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def schema_version(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def log_position(self) -> int: ...
+
+
+class Views:
+    """The renderings of one state, heading included: by level, and as many as fit some room."""
+
+    def __init__(
+        self, state: Stated | None, stale: Sequence[StaleEntry], count: Callable[[str], int]
+    ) -> None:
+        self._state = state
+        self._stale = stale
+        self._count = count
+        self._levels: dict[int, tuple[str, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return self._state is not None and bool(self._state.document)
+
+    def __getitem__(self, level: int) -> tuple[str, ...]:
+        state = self._state
+        if state is not None and level not in self._levels:
+            title = (
+                f"# State: {label(state.schema)} v{state.schema_version}, "
+                f"version {state.version}, up to entry {state.log_position}"
+            )
+            lines = outline(dict(state.document), self._stale, level=level)
+            self._levels[level] = (title + _SHORTENED * (level > 0), *lines)
+        return self._levels[level]
+
+    def that_fit(self, room: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Give (level, lines) of the renderings within `room` tokens, the fullest first.
+
+        The last is as many as fit of the first lines, at a level of its own.
+        """
+        if not self:
+            return
+
+        def fits(lines: tuple[str, ...]) -> bool:
+            text = "\n".join(lines)
+            return not too_long_to_count(len(text), room) and self._count(text) <= room
+
+        if fits(self[0]):
+            yield 0, self[0]
+        least, most = 1, len(LEVELS) - 1
+        while least < most:  # the first level that fits
+            middle = (least + most) // 2
+            least, most = (least, middle) if fits(self[middle]) else (middle + 1, most)
+        yield from ((i, self[i]) for i in range(least, len(LEVELS)) if fits(self[i]))
+        size = len(self[len(LEVELS) - 1]) - 1
+        least, most = 1, size - 1
+        while least < most:  # the most lines that fit
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if fits(self._first(middle)) else (least, middle - 1)
+        if size > 1 and fits(self._first(least)):
+            yield len(LEVELS), self._first(least)
+
+    def is_whole(self, lines: Sequence[str]) -> bool:
+        """Tell whether a rendering leaves nothing out."""
+        return bool(lines) and not lines[0].endswith(_SHORTENED)
+
+    def _first(self, count: int) -> tuple[str, ...]:
+        title, *lines = self[len(LEVELS) - 1]
+        return (title, *lines[:count], f"… {len(lines) - count} more lines of the state")
+
+
 @dataclass(frozen=True, slots=True)
 class _Line:
     pointer: tuple[str, ...]
@@ -69,12 +142,13 @@ def outline(document: JSON, stale: Sequence[StaleEntry] = (), *, level: int = 0)
     """
     items, chars = LEVELS[level]
     lines = list(_lines(document, (), 0, items, chars))
+    places = {line.pointer: i for i, line in enumerate(lines) if line.pointer}
     marks: dict[int, list[str]] = {}
     for entry in stale:
         pointer = tuple(
             part.replace("~1", "/").replace("~0", "~") for part in entry.path.split("/")[1:]
         )
-        at = _place(lines, pointer)
+        at = _place(places, pointer)
         # What a level leaves out needs no mark: its nearest line is only a heading.
         if at is not None and (lines[at].pointer == pointer or not lines[at].text.endswith(":")):
             marks.setdefault(at, []).append(stale_mark(entry))
@@ -90,14 +164,12 @@ def stale_mark(entry: StaleEntry) -> str:
     return f"!! stale {label(entry.path)}{since}{why}{note}{ask}"
 
 
-def _place(lines: Sequence[_Line], pointer: tuple[str, ...]) -> int | None:
+def _place(places: Mapping[tuple[str, ...], int], pointer: tuple[str, ...]) -> int | None:
     """Find the line of the nearest part that holds the pointer's."""
-    best, length = None, 0
-    for i, line in enumerate(lines):
-        size = len(line.pointer)
-        if length < size <= len(pointer) and pointer[:size] == line.pointer:
-            best, length = i, size
-    return best
+    for size in range(len(pointer), 0, -1):
+        if pointer[:size] in places:
+            return places[pointer[:size]]
+    return None
 
 
 def _lines(

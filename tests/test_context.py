@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from memstore.budget import Budget
 from memstore.context import Context, ContextInputs, StateDocument, assemble
 from memstore.errors import InvalidInput
+from memstore.freshness import Stale
 from memstore.render import Entry, body, indented, label, visible
 from memstore.selection import Provider, Selection
 from memstore.tokens import o200k
@@ -281,6 +282,18 @@ def some_inputs(draw: st.DrawFn) -> ContextInputs:
         neighbours={p: e for p, e in log.items() if draw(st.booleans())},
         partners=partners,
         joined={p: e for p, e in log.items() if p not in given_positions},
+        stale=[
+            Stale(
+                path=path,
+                value=WEIRD,
+                since=START,
+                age=NOW - START,
+                reason="flagged",
+                note=WEIRD,
+                question=WEIRD,
+            )
+            for path in draw(st.lists(st.sampled_from(["/facts/0", "/task", f"/{WEIRD}", ""])))
+        ],
     )
 
 
@@ -567,6 +580,21 @@ def test_a_result_in_the_tail_brings_its_call_from_before() -> None:
     assert [e.position for e in context.tail] == [39, 41, 42]
     check_openai(context.to_messages("openai"))
     assert len(context.to_messages("openai")) == 4
+
+
+def test_calls_that_share_an_id_are_paired_in_order() -> None:
+    tools = []
+    for number in range(1, 100, 2):
+        made, got, _ = call(number, number + 1, got=f"result {number + 1}")
+        tools += [made, got]
+    every = {e.position: tuple(o.position for o in tools if o is not e) for e in tools}
+    context = assemble(ContextInputs(now=NOW, tail=tools, partners=every), Budget(700), o200k())
+    messages = context.to_messages("openai")
+    assert 8 < len(messages) < 40
+    assert messages[-2]["tool_calls"][0]["id"] == "call_99"
+    assert messages[-1]["content"] == "result 100"
+    check_openai(messages)
+    check_anthropic(context.to_messages("anthropic"))
 
 
 def test_a_hit_on_a_result_brings_its_call() -> None:

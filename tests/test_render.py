@@ -378,11 +378,23 @@ def test_an_outline_reads_well() -> None:
 
 
 def test_what_a_level_leaves_out_is_marked() -> None:
-    document = {"facts": [{"n": i} for i in range(9)], "text": "x" * 500, "tags": ["a"] * 30}
-    lines = outline(document, level=4)
-    assert lines[:3] == ["facts:", " … 3 more", ' - {"n":3}']
-    assert any(line.endswith('"…+300 chars') for line in lines)
-    assert 'tags: […24 more,"a","a","a","a","a","a"]' in lines
+    level = next(i for i, (items, _) in enumerate(LEVELS) if items == 6)
+    chars = int(LEVELS[level][1])
+    document = {"facts": [{"n": i} for i in range(9)], "text": "x" * 5_000, "tags": ["a"] * 30}
+    assert outline(document, level=level) == [
+        "facts:",
+        " … 3 more",
+        *(f' - {{"n":{i}}}' for i in range(3, 9)),
+        f'text: "{"x" * chars}"…+{5_000 - chars} chars',
+        'tags: […24 more,"a","a","a","a","a","a"]',
+    ]
+
+
+def test_each_level_keeps_less() -> None:
+    document = {"facts": [{"text": "y" * 9_000}] * 1_500}
+    sizes = [sum(map(len, outline(document, level=level))) for level in range(len(LEVELS))]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < 200
 
 
 @dataclass(frozen=True)
@@ -412,3 +424,5 @@ def test_a_stale_part_is_marked_where_it_stands() -> None:
         'ask "You said …; is that still so?"',
         "z: 1",
     ]
+    least = outline(document, [Doubt("/facts/0/f"), Doubt("/facts")], level=len(LEVELS) - 1)
+    assert [line[:15] for line in least if line.startswith("!!")] == ["!! stale /facts"]
