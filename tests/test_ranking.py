@@ -293,13 +293,13 @@ def test_neighbours_are_found_in_interleaved_sessions() -> None:
 
 
 def test_what_a_filter_excludes_supports_its_neighbours_and_stays_out() -> None:
-    tf = np.zeros((4, 1))
+    tf = np.zeros((6, 1))
     tf[1] = 1
-    eligible = np.array([True, False, True, True])
-    frame = make_frame(4, tf=tf, eligible=eligible)
+    eligible = np.array([True, False, True, True, True, True])
+    frame = make_frame(6, tf=tf, eligible=eligible)
     found = positions(frame, rank(frame, NOBODY))
-    assert sorted(found) == [1, 3, 4]
-    assert found[-1] == 4
+    assert sorted(found) == [1, 3, 4, 5, 6]
+    assert set(found[:3]) == {1, 3, 4}
 
 
 def test_the_answer_after_a_matching_question_is_preferred() -> None:

@@ -7,11 +7,22 @@ from memstore.ranking.frame import Frame, Ranked
 from memstore.ranking.fusion import merge, rrf
 from memstore.ranking.query import QueryFeatures, query_features
 from memstore.ranking.rank import rank
-from memstore.ranking.settings import LEXICAL, RECIPROCAL, VECTOR, Settings
+from memstore.ranking.settings import (
+    IDENTITY,
+    LEXICAL,
+    NEIGHBOURS,
+    RECIPROCAL,
+    TIME,
+    VECTOR,
+    Settings,
+)
 
 __all__ = [
+    "IDENTITY",
     "LEXICAL",
+    "NEIGHBOURS",
     "RECIPROCAL",
+    "TIME",
     "VECTOR",
     "Frame",
     "QueryFeatures",

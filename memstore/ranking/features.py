@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from memstore.analysis import query_terms
@@ -94,3 +96,21 @@ def best_in_session(frame: Frame, values: Floats) -> Floats:
     best = np.full(int(code.max(initial=-1)) + 1, -np.inf)
     np.maximum.at(best, code, values)
     return np.where(frame.session >= 0, best[code], 0.0)
+
+
+def session_coverage(frame: Frame, tf: Floats, weights: Floats) -> Floats:
+    """Give the share of (t,) term weights that each entry's session has; zero without one."""
+    total = float(weights.sum())
+    if total <= 0:
+        return np.zeros(len(frame))
+    _, code = np.unique(frame.session, return_inverse=True)
+    present = np.zeros((int(code.max(initial=-1)) + 1, tf.shape[1]), bool)
+    np.logical_or.at(present, code, tf > 0)
+    return np.where(frame.session >= 0, (present @ weights / total)[code], 0.0)
+
+
+def matching(frame: Frame, rows: Integers, pattern: re.Pattern[str]) -> Floats:
+    """Mark those of the given rows whose text the pattern is found in."""
+    result = np.zeros(len(frame))
+    result[[row for row in rows.tolist() if pattern.search(frame.text[row].casefold())]] = 1.0
+    return result

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from memstore.ranking.bm25 import bm25
+from memstore.ranking.bm25 import bm25, idf
 from memstore.ranking.features import (
     Neighbours,
     best_chunks,
     best_in_session,
+    matching,
     named,
     scaled,
+    session_coverage,
     share,
 )
 from memstore.ranking.frame import Floats, Frame, Ranked
 from memstore.ranking.fusion import ranks, rrf
-from memstore.ranking.query import QueryFeatures
+from memstore.ranking.query import NUMBER_WORDS, TIME_WORDS, QueryFeatures
 from memstore.ranking.settings import Settings
 from memstore.ranking.times import closeness
+
+LOOKED_INTO = 100
+"""Entries whose text is read for times and numbers: those that lead without."""
 
 
 def rank(frame: Frame, query: QueryFeatures, settings: Settings | None = None) -> Ranked:
@@ -42,30 +47,40 @@ def rank(frame: Frame, query: QueryFeatures, settings: Settings | None = None) -
 
     features: dict[str, Floats]
     if s.reciprocal:
-        fused = rrf(list(leg_ranks.values()), (s.lexical, s.vector))
-        features, weights = {"reciprocal": fused}, {"reciprocal": 1.0}
+        features = {"reciprocal": rrf(list(leg_ranks.values()), (s.lexical, s.vector))}
+        weights = {"reciprocal": 1.0}
     else:
-        features = {"lexical": share(lexical), "vector": scaled(cosine)}
-        legs = (s.lexical * features["lexical"] + s.vector * features["vector"]) / 2
+        weights = s.weights()
+        features = {"lexical": share(lexical), "vector": query.legible * scaled(cosine)}
+        legs = (features["lexical"] + features["vector"]) / 2
         beside = Neighbours(frame)
         window, length = tf.copy(), frame.doc_length.copy()
-        for offset in (-1, 1):
+        for offset in (-2, -1, 1, 2):
             window += beside.shift(tf, offset)
             length += beside.shift(frame.doc_length, offset)
         asks = frame.asks.astype(np.float64)
-        user = np.array([role == "user" for role in frame.role])
+        mine = np.array([role == "user" for role in frame.role], np.float64)
+        mine = mine if not mine.all() else np.zeros(n)
         features |= {
-            "window": share(bm(window, length / 3)),
-            "adjacent": beside.shift(legs, -1) + beside.shift(legs, 1),
-            "near": beside.shift(legs, -2) + beside.shift(legs, 2),
+            "window": share(bm(window, length / 5)),
             "answer": beside.shift(legs * asks, -1),
+            "reply": mine * beside.shift(features["vector"], 1),
             "session": best_in_session(frame, legs),
+            "coverage": session_coverage(frame, tf, idf(df, frame.documents)),
             "actor": by_actor.astype(np.float64),
-            "user": user.astype(np.float64) if not user.all() else np.zeros(n),
+            "user": mine,
+            "told": (1 - mine) * (query.asks_told and mine.any()),
             "question": asks,
             "time": closeness(query.times, frame.occurred_at),
+            "length": np.maximum(np.log((frame.doc_length + 1) / 100), 0) / 3,
         }
-        weights = {name: float(getattr(s, name)) for name in features}
+        if query.asks_time or query.asks_number:
+            score = np.sum([weights[k] * v for k, v in features.items()], axis=0)
+            first = np.lexsort((frame.position, -score))[:LOOKED_INTO]
+            if query.asks_time:
+                features["dated"] = matching(frame, first, TIME_WORDS)
+            if query.asks_number:
+                features["numbered"] = matching(frame, first, NUMBER_WORDS)
     contributions = {k: weights[k] * v for k, v in features.items() if weights[k]}
     scores = np.sum(list(contributions.values()), axis=0) if contributions else np.zeros(n)
     order = np.lexsort((frame.position, -scores))
