@@ -92,11 +92,11 @@ def test_lone_surrogates_do_not_move_offsets(encoder: Encoder) -> None:
 
 
 def test_threads_can_share_an_encoder(encoder: Encoder) -> None:
-    expected = encoder.encode(TEXTS)
+    expected = encoder.encode(TEXTS[:4])
     cuts = encoder.chunks(TEXTS[4])
 
     def work(_: int) -> bool:
-        same = np.allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+        same = np.allclose(encoder.encode(TEXTS[:4]), expected, atol=1e-5)
         return same and encoder.chunks(TEXTS[4]) == cuts
 
     with ThreadPoolExecutor(4) as pool:

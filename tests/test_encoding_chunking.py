@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memstore.encoding import split
@@ -45,6 +45,7 @@ TEXTS = st.lists(
 
 
 @pytest.mark.parametrize("offsets", TOKENIZERS)
+@settings(deadline=None)
 @given(text=TEXTS, limit=st.integers(4, 60), overlap=st.integers(0, 30))
 def test_spans_fit_and_cover_all_that_is_not_blank(
     offsets: Offsets, text: str, limit: int, overlap: int

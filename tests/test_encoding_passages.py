@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memstore.encoding import DEFAULT_ENCODER, OnnxEncoder, is_blank, passage_frame, passages
@@ -99,6 +99,7 @@ TEXTS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(content=TEXTS, before=TEXTS, actor=st.text(min_size=1, max_size=80))
 def test_whatever_the_texts_every_passage_fits_and_nothing_is_left_out(
     encoder: Encoder, content: str, before: str, actor: str

@@ -137,8 +137,12 @@ def test_the_older_format_of_weights_counts_where_it_is_alone(cache: Path, tmp_p
     name = resolve(both, cache).name
     (both / "pytorch_model.bin").write_bytes(b"pickled")
     assert resolve(both, cache).name == name
+    (both / "2_Dense").mkdir()
+    (both / "2_Dense" / "pytorch_model.bin").write_bytes(b"pickled")  # alone in its folder
+    with_dense = resolve(both, cache).name
+    assert with_dense != name
     (both / "model.safetensors").unlink()
-    assert resolve(both, cache).name != name
+    assert resolve(both, cache).name not in {name, with_dense}
 
 
 def test_a_hub_name_is_found_in_the_hubs_own_cache(

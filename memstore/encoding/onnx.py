@@ -1,4 +1,8 @@
-"""The fast encoder: an exported model on onnxruntime and tokenizers, without torch."""
+"""The fast encoder: an exported model on onnxruntime and tokenizers, without torch.
+
+Full precision: dynamic int8 weights were 2.2 times as fast, but a tenth of the ten nearest
+neighbours of 300 conversation turns were others.
+"""
 
 from __future__ import annotations
 

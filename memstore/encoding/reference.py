@@ -42,8 +42,7 @@ class SentenceTransformerEncoder:
         weights = resolve(name, cache_folder(cache_dir))
         self._name = weights.name
         self._model = load_model(weights.folder, device)
-        dimension = self._model.get_embedding_dimension()
-        self._dimension = dimension or self._model.encode(["a"]).shape[1]
+        self._dimension = dimension_of(self._model)
         # transformers sets truncation and padding on its tokenizer at each call, and two
         # threads that do so at once get an error from it.
         self._lock = threading.Lock()
@@ -111,6 +110,11 @@ def load_model(folder: Path, device: str | None = None) -> SentenceTransformer:
         return SentenceTransformer(str(folder), device=device, local_files_only=True).eval()
     except Exception as error:  # a folder of another shape, a model that needs more memory
         raise ConfigurationError(f"{folder} cannot be loaded as an encoder: {error}") from error
+
+
+def dimension_of(model: SentenceTransformer) -> int:
+    """Return the length of the vectors that come out, whatever the model declares."""
+    return int(model.encode(["a"], show_progress_bar=False).shape[1])
 
 
 def default_prompt(model: SentenceTransformer) -> str:

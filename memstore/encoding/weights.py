@@ -106,7 +106,7 @@ def _given_folder(name: str | os.PathLike[str]) -> Path | None:
 def _hub_folder(name: str) -> Path:
     """Find a hub model in the local hub cache, or else download it."""
     try:
-        from huggingface_hub import snapshot_download
+        from huggingface_hub import list_repo_files, snapshot_download
     except ImportError as error:
         raise MissingExtra("huggingface-hub", "encoders") from error
     repository = name if "/" in name else f"{HUB_OWNER}/{name}"
@@ -114,6 +114,11 @@ def _hub_folder(name: str) -> Path:
     reasons: list[str] = []
     for local in (True, False):
         try:
+            if not local and any(
+                file.startswith("model") and file.endswith(".safetensors")
+                for file in list_repo_files(repository)
+            ):
+                unwanted.append("pytorch_model*.bin")  # the same weights once more
             folder = Path(
                 snapshot_download(repository, local_files_only=local, ignore_patterns=unwanted)
             )
@@ -153,10 +158,10 @@ def _files(folder: Path) -> list[Path]:
         and not path.relative_to(folder).parts[0].startswith(".")
         and path.is_file()
     ]
-    tensors = [path for path in found if path.suffix == ".safetensors"]
-    if tensors:  # the other format of the same weights, where both are there
-        found = [path for path in found if path.suffix != ".bin"]
-    elif not any(path.suffix == ".bin" for path in found):
+    # Where a folder has both formats of its weights, the library reads the newer one.
+    newer = {path.parent for path in found if path.suffix == ".safetensors"}
+    found = [path for path in found if path.suffix != ".bin" or path.parent not in newer]
+    if not any(path.suffix in {".safetensors", ".bin"} for path in found):
         return []
     return sorted(found)
 
