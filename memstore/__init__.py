@@ -42,6 +42,7 @@ from memstore.schema import StateSchema
 from memstore.space import Space
 from memstore.state import Committed, MigrationReport, State, Version
 from memstore.tokens import o200k
+from memstore.trace import Trace
 from memstore.types import (
     Appended,
     Encoder,
@@ -104,6 +105,7 @@ __all__ = [
     "StateSchema",
     "StorageError",
     "TokenCounter",
+    "Trace",
     "Version",
     "load_encoder",
     "migrate",

@@ -38,6 +38,16 @@ class Settings(BaseSettings):
     encode_in_background: bool = Field(
         default=True, description="fill in vectors in a thread of this process"
     )
+    record_traces: bool = Field(
+        default=False, description="record what every resume was asked, considered and gave"
+    )
+    budget: int = Field(default=2048, ge=0, description="tokens of a resume that names none")
+    state_share: float = Field(
+        default=0.4, ge=0, le=1, description="the state's largest share of the budget"
+    )
+    tail_share: float = Field(
+        default=0.35, ge=0, le=1, description="the tail's largest share of the budget"
+    )
     pool_size: int = Field(default=8, ge=1, description="connections held at most")
     connect_timeout: float = Field(
         default=10.0, gt=0, description="seconds to wait for a connection"

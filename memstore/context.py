@@ -120,6 +120,7 @@ class Context:
     degraded: str = ""
     milliseconds: dict[str, float] = field(default_factory=dict)
     selection: Selection = field(repr=False)
+    id: UUID = field(default_factory=uuid4, compare=False)
 
     def to_text(self) -> str:
         """Render one text: quoted data in a frame that nothing inside it can close."""

@@ -120,6 +120,10 @@ class AsyncDatabase:
                 await self._give_back(conn)
                 if not lost or attempt + 1 == self._attempts:
                     raise wrap(error) from error
+            except psycopg.Error as error:  # the role may not be taken, say
+                await conn.rollback()
+                await self._give_back(conn)
+                raise wrap(error) from error
             except BaseException:
                 await self._give_back(conn)
                 raise

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from random import random
 from typing import TYPE_CHECKING, Any, Generic
+from uuid import UUID
 
 from memstore import documents, freshness, sql
-from memstore._async import encoding_queue, log, resuming, searching, states
+from memstore._async import encoding_queue, log, resuming, searching, states, tracing
 from memstore._async.database import ERASER
 from memstore._async.runtime import sleep
 from memstore._async.states import Draft, Patch
@@ -19,6 +20,7 @@ from memstore.filters import EventFilter, OneOrMany
 from memstore.ranking import Settings as Ranking
 from memstore.schema import StateSchema
 from memstore.state import Committed, Kind, M, State, Version
+from memstore.trace import Trace
 from memstore.types import (
     JSON,
     Appended,
@@ -436,25 +438,40 @@ class AsyncMemory(Generic[M]):
         self,
         task: str | None = None,
         *,
-        budget: Budget | int = 2048,
+        budget: Budget | int | None = None,
         counter: TokenCounter | None = None,
         ranking: Ranking | None = None,
+        record: bool | None = None,
     ) -> Context:
         """Load what an agent needs to go on, within a token budget.
 
         It is the state with what is stale in it, the log's tail that the state has not
         absorbed, and the older entries that bear on the `task`, the state's active task and its
-        open issues. `counter` counts tokens, by default o200k's; the budget holds on what is
-        rendered, in every format.
+        open issues. `budget` is by default the settings'. `counter` counts tokens, by default
+        o200k's; the budget holds on what is rendered, in every format. With `record` (by
+        default the setting `record_traces`) what was asked, considered and given is kept for
+        tuning, until the memory is erased.
         """
-        return await resuming.resume(
-            self._store,
-            self,
-            task,
-            budget if isinstance(budget, Budget) else Budget(budget),
-            counter,
-            ranking,
-        )
+        settings = self._store.settings
+        if budget is None or isinstance(budget, int):
+            total = settings.budget if budget is None else budget
+            budget = Budget(total, settings.state_share, settings.tail_share)
+        context = await resuming.resume(self._store, self, task, budget, counter, ranking)
+        if settings.record_traces if record is None else record:
+            await tracing.record(self._db, self.identity, context, budget, context.state.log_end)
+        return context
+
+    async def feedback(self, context_id: UUID, used: Iterable[int]) -> None:
+        """Say which entries of a recorded context helped, by position.
+
+        What was said before for this context is replaced. Raises `NotFound` for a context
+        that was not recorded.
+        """
+        await tracing.feedback(self._db, self.identity, context_id, used)
+
+    async def traces(self, *, only_labelled: bool = False, limit: int = 1_000) -> list[Trace]:
+        """List recorded contexts, newest first; with `only_labelled` those with feedback."""
+        return await tracing.read(self._db, self.identity, only_labelled=only_labelled, limit=limit)
 
     # upkeep
 
@@ -500,7 +517,7 @@ class AsyncMemory(Generic[M]):
                 await conn.execute(
                     sql.statement("erase_vectors").format(vectors=space.vectors), key
                 )
-            for name in ("postings", "state_versions", "events", "memory"):
+            for name in ("traces", "postings", "state_versions", "events", "memory"):
                 await conn.execute(sql.statement(f"erase_{name}"), key)
             await conn.execute(
                 sql.statement("record_erasure"),

@@ -121,6 +121,10 @@ class Database:
                 self._give_back(conn)
                 if not lost or attempt + 1 == self._attempts:
                     raise wrap(error) from error
+            except psycopg.Error as error:  # the role may not be taken, say
+                conn.rollback()
+                self._give_back(conn)
+                raise wrap(error) from error
             except BaseException:
                 self._give_back(conn)
                 raise

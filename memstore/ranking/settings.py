@@ -18,9 +18,6 @@ class Settings:
     candidates: int = 300
     """How many entries each leg brings."""
     frame: int = 150
-    """How many candidates are kept, by the legs' scores alone, for the whole ranking: more cost
-    time, and the best of them matter."""
-    frame: int = 150
     """How many candidates are kept, by the legs' scores alone, for the whole ranking."""
     reach: int = 3
     """How many positions before and after a candidate belong to the frame."""

@@ -1,0 +1,84 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""Recording what resume was asked, considered and gave, and reading it back as a labelled set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC
+from uuid import UUID
+
+from memstore import sql
+from memstore._sync.database import Database
+from memstore.budget import Budget
+from memstore.context import Context
+from memstore.errors import InvalidInput, NotFound
+from memstore.text import dumps
+from memstore.trace import Trace
+from memstore.types import Identity
+
+MAX_POSITIONS = 10_000
+
+
+def record(
+    db: Database, identity: Identity, context: Context, budget: Budget, log_end: int
+) -> None:
+    """Store a context's trace under its id. A memory that holds nothing has none."""
+    if not log_end:
+        return
+    considered = [hit.event.position for hit in context.search.hits] if context.search else []
+    given = sorted(entry.position for entry in (*context.tail, *context.retrieved))
+    with db.transaction() as conn:
+        conn.execute(
+            sql.statement("insert_trace"),
+            {
+                "memory_id": identity.memory_id,
+                "context_id": context.id,
+                "tenant_id": db.tenant_id,
+                "task": context.task,
+                "budget": budget.total,
+                "tokens": dumps(dict(context.tokens)),
+                "log_end": log_end,
+                "considered": considered,
+                "given": given,
+            },
+        )
+
+
+def feedback(db: Database, identity: Identity, context_id: UUID, used: Iterable[int]) -> None:
+    """Mark which positions helped; what was said before for this context is replaced."""
+    positions = sorted(set(used))
+    if len(positions) > MAX_POSITIONS or not all(
+        isinstance(p, int) and not isinstance(p, bool) and p > 0 for p in positions
+    ):
+        raise InvalidInput(f"up to {MAX_POSITIONS} positions, numbers from 1", path="used")
+    key = {"memory_id": identity.memory_id, "context_id": context_id, "used": positions}
+    with db.transaction() as conn:
+        row = (conn.execute(sql.statement("mark_used"), key)).fetchone()
+    if row is None:
+        raise NotFound(f"{identity} has no trace of a context {context_id}")
+
+
+def read(db: Database, identity: Identity, *, only_labelled: bool, limit: int) -> list[Trace]:
+    """Read traces, newest first."""
+    parameters = {
+        "memory_id": identity.memory_id,
+        "only_labelled": only_labelled,
+        "limit": limit,
+    }
+    with db.transaction() as conn:
+        cursor = conn.execute(sql.statement("read_traces"), parameters)
+        found = cursor.fetchall()
+    return [
+        Trace(
+            context_id=row["context_id"],
+            created_at=row["created_at"].astimezone(UTC),
+            task=row["task"],
+            budget=row["budget"],
+            tokens=row["tokens"],
+            log_end=row["log_end"],
+            considered=tuple(row["considered"]),
+            given=tuple(row["given"]),
+            used=None if row["used"] is None else tuple(row["used"]),
+        )
+        for row in found
+    ]
