@@ -19,7 +19,8 @@ from memstore import AgentState, Budget, Context, Memory, MemoryStore, State
 from memstore.demo.compare import measure, other_ways
 from memstore.demo.thread import Thread, load
 
-AGENT, USER = "wren", "ines"
+#: Names that no memory of the user's own is likely to have: the demo erases what is under them.
+AGENT, USER = "demo-wren", "demo-ines"
 
 
 def main(argv: list[str] | None = None) -> int:

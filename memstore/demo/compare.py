@@ -42,7 +42,7 @@ def other_ways(memory: Memory[AgentState], thread: Thread, budget: int) -> list[
     """Measure, on the same log: its last messages, as many as fit the budget, and all of it."""
     return [
         measure(f"last {LAST}", thread, lambda: written(newest(memory, LAST))),
-        measure("last that fit", thread, lambda: written(fitting(memory, budget))),
+        measure("last fitting", thread, lambda: written(fitting(memory, budget))),
         measure("replay all", thread, lambda: written(everything(memory))),
     ]
 

@@ -97,7 +97,9 @@ def _run(console: Console, thread: Thread, folder: Path, budget: int) -> int:
         second = _restarted(console, thread, [*command, f"--first={unanswered}"])
 
         show.step(console, "The thread went on to its end: what the log holds now")
-        return _check(console, thread, memory, first, second)
+        code = _check(console, thread, memory, first, second)
+        show.hints(console, f"--agent {AGENT} --user {USER} --data-dir {folder}")
+        return code
 
 
 def _until_killed(console: Console, thread: Thread, command: list[str]) -> Run:

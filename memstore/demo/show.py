@@ -76,10 +76,11 @@ def resumed(console: Console, thread: Thread, message: Mapping[str, Any]) -> Non
     context = message["resumed"]
     console.print(Padding(Text.assemble(("Task: ", "bold"), thread.task), _INDENT))
     console.print()
-    console.print(_state(context))
+    console.print(_state(thread, context))
     console.print(
         _entries(
             f"Tail: {len(context['tail'])} entries that the state has not absorbed",
+            thread,
             context["tail"],
             reasons=False,
         )
@@ -88,6 +89,7 @@ def resumed(console: Console, thread: Thread, message: Mapping[str, Any]) -> Non
     console.print(
         _entries(
             f"Retrieved for the task: {len(context['retrieved'])} of {older} older entries",
+            thread,
             context["retrieved"],
             reasons=True,
         )
@@ -105,11 +107,20 @@ def checks(console: Console, results: Mapping[str, bool]) -> None:
     console.print(Padding(table, _INDENT))
 
 
+def hints(console: Console, memory: str) -> None:
+    """Say how to look at what the demo leaves behind."""
+    console.print()
+    console.print(Padding(_heading("It stays there to be looked at, for instance with"), _INDENT))
+    for command in ('search "who may decide?"', "history", "state"):
+        # Not wrapped, so that it can be copied.
+        console.print(f"    memstore {command} {memory}", soft_wrap=True, highlight=False)
+
+
 def _heading(text: str) -> Text:
     return Text(text, style="bold")
 
 
-def _state(context: Mapping[str, Any]) -> RenderableType:
+def _state(thread: Thread, context: Mapping[str, Any]) -> RenderableType:
     document = context["document"]
     size = len(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
     stale = {part["path"]: part for part in context["stale"]}
@@ -131,31 +142,43 @@ def _state(context: Mapping[str, Any]) -> RenderableType:
         shown.append((f"/unresolved_issues/{index}", "open", text))
     before = None
     for path, kind, text in shown:
+        _mark(thread, text)
         rows.add_row(kind if kind != before else "", text)
         before = kind
         if part := stale.get(path):
             why = part.get("note") or f"{part['days']} days old"
             rows.add_row("", Text(f"stale ({why}): “{part['ask']}”", style="yellow"))
     title = (
-        f"State: version {context['version']}, {size:,} bytes, has absorbed the log up to "
-        f"{context['log_position']} of {context['log_end']}; {len(stale)} parts are stale"
+        f"State: version {context['version']}, {size:,} bytes, absorbed {context['log_position']} "
+        f"of {context['log_end']} entries; {len(stale)} parts are stale"
     )
     return Group(_heading(title), Padding(rows, _INDENT), Text())
 
 
-def _entries(title: str, entries: Sequence[Mapping[str, Any]], *, reasons: bool) -> RenderableType:
+def _entries(
+    title: str, thread: Thread, entries: Sequence[Mapping[str, Any]], *, reasons: bool
+) -> RenderableType:
+    """List entries in a line each, but in full where one holds what the task needs."""
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(justify="right", style="dim", no_wrap=True)
     table.add_column(style="dim", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(ratio=1)
     for entry in entries:
-        text = Text.assemble((f"{entry['actor']} ", "cyan"), " ".join(entry["text"].split()))
+        text = Text.assemble((f"{entry['actor']}  ", "cyan"), " ".join(entry["text"].split()))
         if entry["cut"]:
             text.append(" (cut)", "dim")
+        if not _mark(thread, text):
+            text.no_wrap, text.overflow = True, "ellipsis"
         table.add_row(str(entry["position"]), _day(entry["at"]), text)
         if reasons:
             table.add_row("", "", Text(entry["reason"], style="dim italic"))
     return Group(_heading(title), Padding(table, _INDENT), Text())
+
+
+def _mark(thread: Thread, text: Text) -> bool:
+    """Mark what the task needs in a text; tell whether there was any."""
+    words = [words for fact in thread.needed for words in fact.texts]
+    return text.highlight_words(words, "bold green") > 0
 
 
 def _left_out(context: Mapping[str, Any]) -> RenderableType:
@@ -201,10 +224,11 @@ def _ways(thread: Thread, message: Mapping[str, Any]) -> RenderableType:
     ways = message["ways"]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("needed for the task", no_wrap=True)
-    table.add_column("said in", no_wrap=True)
+    table.add_column("said\nin", no_wrap=True)
     for way in ways:
         own = way["name"] == "memstore"
-        table.add_column(way["name"], justify="right", style="bold" if own else "", no_wrap=True)
+        name = way["name"] if own else way["name"].replace(" ", "\n")
+        table.add_column(name, justify="right", style="bold" if own else "", no_wrap=True)
     for index, fact in enumerate(thread.needed):
         said = str(thread.index(fact.messages[0]) + 1) + (" …" if fact.messages[1:] else "")
         marks = [_TICK if way["inside"][index] else _CROSS for way in ways]
