@@ -22,7 +22,9 @@ __all__ = ["Turn", "anthropic_messages", "count_messages", "grouped", "openai_me
 PER_MESSAGE = 3
 PER_REQUEST = 3
 
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+#: What both providers take as a tool's name; `orders.lookup` is replayed as `orders_lookup`.
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_NAME_LIMIT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Call:
     name: str
     arguments: dict[str, JSON]
     result: str
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +155,21 @@ def _call_turn(members: Sequence[Entry]) -> Turn | None:
     if any(r.event.event_type != "tool_result" or r.event.role != "tool" for r in results):
         return None
     made = tool_call(event)
-    if made is None or not _TOOL_NAME.fullmatch(made[0]) or not isinstance(made[1], dict):
+    if made is None or not isinstance(made[1], dict):
+        return None
+    name = _NOT_IN_NAMES.sub("_", made[0])
+    if len(name) > _NAME_LIMIT or not name.strip("_-"):
         return None
     said = event.content.strip()
     if made[0] in said or said == compact(made[1]):
         said = ""  # the content is the call in other words
     result = "\n".join(filter(None, map(_turn_text, results)))
-    made_call = Call(f"call_{event.position}", made[0], _untagged_json(made[1]), result)
+    failed = any(
+        isinstance(r.event.payload, dict) and r.event.payload.get("is_error") is True
+        for r in results
+    )
+    arguments = _untagged_json(made[1])
+    made_call = Call(f"call_{event.position}", name, arguments, result, failed)
     return Turn("assistant", visible(said).strip(), event.position, (made_call,))
 
 
@@ -234,6 +245,8 @@ def _tool_result(call: Call) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id}
     if call.result:  # a blank text would be refused
         result["content"] = call.result
+    if call.failed:
+        result["is_error"] = True
     return result
 
 

@@ -531,7 +531,7 @@ def test_calls_are_read_in_the_forms_that_providers_give_them(payload: Any) -> N
 
 @pytest.mark.parametrize(
     "payload",
-    [None, [], "search", {}, {"name": 3}, {"name": "a b"}, {"name": "x" * 65}]
+    [None, [], "search", {}, {"name": 3}, {"name": "??"}, {"name": "x" * 65}]
     + [{"name": "f", "arguments": bad} for bad in ("{", [1], None, 3)],
 )
 def test_a_call_that_no_provider_takes_stays_text(payload: Any) -> None:  # trap 40
@@ -542,6 +542,18 @@ def test_a_call_that_no_provider_takes_stays_text(payload: Any) -> None:  # trap
     (only,) = context.to_messages("openai")
     assert "[1] 09:01 assistant, tool_call: looking" in only["content"]
     assert "[2] 09:02 tool, tool_result of [1]: 40 % full" in only["content"]
+
+
+def test_a_name_that_providers_refuse_is_made_one_they_take() -> None:
+    made, got, partners = call(1, 2, payload={"name": "orders.lookup", "arguments": {"q": 1}})
+    got = replace(got, payload={"is_error": True})
+    context = assemble(
+        ContextInputs(now=NOW, tail=[made, got], partners=partners), Budget(900), o200k()
+    )
+    assert context.to_messages("openai")[1]["tool_calls"][0]["function"]["name"] == "orders_lookup"
+    _, used, result = context.to_messages("anthropic")
+    assert used["content"][0]["name"] == "orders_lookup"
+    assert result["content"][0]["is_error"] is True
 
 
 def test_a_call_that_never_got_its_result_is_text() -> None:  # trap 40
