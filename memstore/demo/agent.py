@@ -15,12 +15,13 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from memstore import AgentState, Budget, Context, Memory, MemoryStore, State
+from memstore import AgentState, Budget, Context, Memory, MemoryStore, Settings, State
 from memstore.demo.compare import measure, other_ways
 from memstore.demo.thread import Thread, load
 
 #: Names that no memory of the user's own is likely to have: the demo erases what is under them.
 AGENT, USER = "demo-wren", "demo-ines"
+LEASE_SECONDS = 5.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,7 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--spawned", type=float, default=0.0, help="when this process was started")
     options = parser.parse_args(argv)
     imported = time.time()
-    with MemoryStore.embedded(options.data_dir) as store:
+    # What a killed process had claimed to encode is free again after this time.
+    settings = Settings().model_copy(update={"lease_seconds": LEASE_SECONDS})
+    with MemoryStore.embedded(options.data_dir, settings=settings) as store:
         opened = time.time()
         memory = store.memory(agent=AGENT, user=USER)
         thread = load(options.weeks)
