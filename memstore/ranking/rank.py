@@ -21,6 +21,8 @@ from memstore.ranking.query import NUMBER_WORDS, TIME_WORDS, QueryFeatures
 from memstore.ranking.settings import Settings
 from memstore.ranking.times import closeness
 
+LONG = 100
+"""Terms; beyond it an entry is held back, and its neighbours say less about it."""
 LOOKED_INTO = 100
 """Entries whose text is read for times and numbers: those that lead without."""
 
@@ -58,11 +60,12 @@ def rank(frame: Frame, query: QueryFeatures, settings: Settings | None = None) -
         for offset in (-2, -1, 1, 2):
             window += beside.shift(tf, offset)
             length += beside.shift(frame.doc_length, offset)
+        terms = frame.doc_length + 1
         asks = frame.asks.astype(np.float64)
         mine = np.array([role == "user" for role in frame.role], np.float64)
         mine = mine if not mine.all() else np.zeros(n)
         features |= {
-            "window": share(bm(window, length / 5)),
+            "window": share(bm(window, length / 5)) * np.minimum(LONG / terms, 1),
             "answer": beside.shift(legs * asks, -1),
             "reply": mine * beside.shift(features["vector"], 1),
             "session": best_in_session(frame, legs),
@@ -72,7 +75,7 @@ def rank(frame: Frame, query: QueryFeatures, settings: Settings | None = None) -
             "told": (1 - mine) * (query.asks_told and mine.any()),
             "question": asks,
             "time": closeness(query.times, frame.occurred_at),
-            "length": np.maximum(np.log((frame.doc_length + 1) / 100), 0) / 3,
+            "length": np.maximum(np.log(terms / LONG), 0) / 3,
         }
         if query.asks_time or query.asks_number:
             score = np.sum([weights[k] * v for k, v in features.items()], axis=0)

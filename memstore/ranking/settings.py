@@ -32,10 +32,11 @@ class Settings:
     vector: float = 1.05
     """The cosine of the entry's best chunk, on the scale of the frame's."""
     window: float = 0.65
-    """BM25 over the entry with two neighbours on either side, as a share of the best one's."""
+    """BM25 over the entry with two neighbours on either side, as a share of the best one's.
+    An entry of more than 100 terms speaks for itself, so that it counts less as it gets longer."""
     answer: float = 0.3
     """The legs' score of the entry before it, if that one asks."""
-    reply: float = 1.6
+    reply: float = 2.0
     """It is the user's among other roles: the cosine of the entry after it, mostly the reply."""
     session: float = 0.6
     """The legs' best score in its session."""
