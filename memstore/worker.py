@@ -47,6 +47,11 @@ class Worker:
         self._thread = threading.Thread(target=self.run, name="memstore-encoder", daemon=True)
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs: it ends by itself where the encoder does not fit its space."""
+        return self._thread is not None and self._thread.is_alive()
+
     def wake(self) -> None:
         """Say that something was appended."""
         self._due.set()
@@ -71,6 +76,11 @@ class Worker:
                 self._due.clear()
                 if encoding_queue.backlog(database, self._space):
                     encoder = self._encoders.get()
+                    if encoder.dimension != self._space.dimension:
+                        raise EncoderMismatch(
+                            f"{encoder.name!r} gives {encoder.dimension} dimensions, "
+                            f"its space has {self._space.dimension}"
+                        )
                     encoding_queue.encode_due(database, encoder, self._space, self._lease)
                     pause = IDLE_SECONDS
                     continue

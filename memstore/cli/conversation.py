@@ -19,14 +19,12 @@ from memstore.importing import read_events
 BATCH = 500
 
 
-class Zone(click.ParamType[ZoneInfo]):
-    name = "zone"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> ZoneInfo:
-        try:
-            return ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError):
-            self.fail(f"there is no time zone {value!r}", param, ctx)
+def to_zone(ctx: click.Context, option: click.Parameter, value: str | None) -> ZoneInfo | None:
+    """Find a time zone by its name, such as ``Europe/Berlin``."""
+    try:
+        return None if value is None else ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # a folder of zones is an OSError
+        raise click.BadParameter(f"there is no time zone {value!r}") from None
 
 
 def _batches(events: Iterable[NewEvent]) -> Iterator[list[NewEvent]]:
@@ -39,7 +37,9 @@ def _batches(events: Iterable[NewEvent]) -> Iterator[list[NewEvent]]:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @options.identity
 @click.option("--session", help="Session of messages that name none; by default the file's name.")
-@click.option("--tz", type=Zone(), help="Time zone of times without an offset.")
+@click.option(
+    "--tz", metavar="ZONE", callback=to_zone, help="Time zone of times without an offset."
+)
 @options.database
 @options.as_json
 def import_file(
@@ -127,9 +127,9 @@ def search(query: str, agent: str, user: str, k: int, as_json: bool, **given: An
             str(hit.event.position),
             f"{hit.score:.2f}",
             printing.when(hit.event.occurred_at),
-            Text(hit.event.actor),
+            printing.shown(hit.event.actor),
             printing.shortened(hit.event.content),
-            Text("; ".join(hit.reasons)),
+            printing.shown("; ".join(hit.reasons)),
         )
     out = printing.console()
     out.print(made)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from memstore import MemoryStore, MigrationRequired, load_encoder, migrate
+from memstore import ConfigurationError, MemoryStore, load_encoder, migrate
 from memstore._sync.database import Database
 from memstore._sync.diagnosis import diagnose
 from memstore.cli import options, printing
@@ -111,7 +111,9 @@ def add_space(name: str, as_json: bool, **given: Any) -> None:
     if as_json:
         printing.print_json({"space": made, "encoded": encoded})
     else:
-        click.echo(f"{encoder.name}: {encoded} entries encoded; now 'memstore space switch {name}'")
+        click.echo(
+            f"{encoder.name}: {encoded} entries encoded; now 'memstore space switch {encoder.name}'"
+        )
 
 
 @space.command("switch")
@@ -152,7 +154,7 @@ def worker(once: bool, as_json: bool, **given: Any) -> None:
         if once:
             encoder = store.encoder()
             if encoder is None:
-                raise MigrationRequired("this store has no encoder")
+                raise ConfigurationError("this store has no encoder")
             encoded = store.fill_space(encoder)
             if as_json:
                 printing.print_json({"encoded": encoded})
@@ -165,13 +167,16 @@ def worker(once: bool, as_json: bool, **given: Any) -> None:
             signal.signal(number, lambda *_: stop.set())
         running.start()
         click.echo("encoding; stop with Ctrl-C", err=True)
-        stop.wait()
+        while running.alive and not stop.wait(1.0):
+            pass
+        if not running.alive:
+            raise ConfigurationError("encoding stopped by itself; the log above says why")
         running.stop()
 
 
 @click.command("demo")
 @click.option("--budget", default=2048, show_default=True, help="Tokens at most.")
-@options.database
+@options.data_dir
 def demo(budget: int, **given: Any) -> None:
     """Replay a support thread, kill the agent in mid-conversation, and restart it."""
     from memstore.demo.run import main as run

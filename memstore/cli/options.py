@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,53 +12,76 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from pydantic import ValidationError
 
-from memstore import DEFAULT_SCHEMA, MemoryStore, MemstoreError, Settings, StateSchema
+from memstore import (
+    DEFAULT_SCHEMA,
+    ConfigurationError,
+    MemoryStore,
+    MemstoreError,
+    Settings,
+    StateSchema,
+    StorageError,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Reason(logging.Handler):
+    """Keeps the last error that the connection pool met: why there is no connection."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for argument in record.args or ():
+            if isinstance(argument, Exception):
+                self.text = str(argument)
 
 
 class Group(click.Group):
     """A command group that prints memstore's errors as one line and exits with 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        pool, reason = logging.getLogger("psycopg.pool"), Reason(logging.WARNING)
+        pool.addHandler(reason)
         try:
             return super().invoke(ctx)
         except MemstoreError as error:
-            raise click.ClickException(str(error)) from error
+            text = f"{error}: {reason.text}" if isinstance(error, StorageError) else str(error)
+            raise click.ClickException(" ".join(text.split()).rstrip(":")) from error
+        finally:
+            pool.removeHandler(reason)
 
 
-class Moment(click.ParamType[datetime]):
-    """An ISO 8601 time with its offset; a date alone is midnight UTC."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is not an ISO 8601 time", param, ctx)
-        if moment.tzinfo is None and len(value) > len("2026-04-28"):
-            self.fail(f"{value!r} has no offset: write 2026-04-28T09:00:00+00:00", param, ctx)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+def to_moment(ctx: click.Context, option: click.Parameter, value: str | None) -> datetime | None:
+    """Read an ISO 8601 time with its offset; a date alone is midnight UTC."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not an ISO 8601 time") from None
+    if moment.tzinfo is None and len(value) > len("2026-04-28"):
+        raise click.BadParameter(f"{value!r} has no offset: write 2026-04-28T09:00:00+00:00")
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-class SchemaName(click.ParamType[StateSchema[Any]]):
-    """A schema as ``module:NAME``."""
-
-    name = "module:NAME"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> StateSchema[Any]:
-        if isinstance(value, StateSchema):
-            return value
-        module, _, attribute = value.partition(":")
-        try:
-            schema = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            self.fail(f"{value!r} can't be imported: {error}", param, ctx)
-        if not isinstance(schema, StateSchema):
-            self.fail(f"{value!r} is no StateSchema", param, ctx)
-        return schema
+def to_schema(ctx: click.Context, option: click.Parameter, value: str | None) -> StateSchema[Any]:
+    """Import a schema by ``module:NAME``, from the current folder too."""
+    if value is None:
+        return DEFAULT_SCHEMA
+    module, _, attribute = value.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        schema = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # the user's module may raise anything
+        raise click.BadParameter(
+            f"{value!r} can't be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(schema, StateSchema):
+        raise click.BadParameter(f"{value!r} is no StateSchema")
+    return schema
 
 
 def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -70,11 +95,17 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def moment(name: str, text: str) -> Callable[[F], F]:
+    """Make an option that takes a time."""
+    return click.option(name, metavar="TIME", callback=to_moment, help=text)
+
+
+data_dir = click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Folder of the embedded Postgres."
+)
 database = stacked(
     click.option("--url", help="Postgres to connect to instead of the embedded one."),
-    click.option(
-        "--data-dir", type=click.Path(path_type=Path), help="Folder of the embedded Postgres."
-    ),
+    data_dir,
     click.option("--tenant", help="The tenant; 'default' by default."),
     click.option("--encoder", help="The encoder's name or path; 'none' for words alone."),
 )
@@ -84,8 +115,8 @@ identity = stacked(
 )
 schema = click.option(
     "--schema",
-    type=SchemaName(),
-    default=DEFAULT_SCHEMA,
+    metavar="MODULE:NAME",
+    callback=to_schema,
     show_default="the default schema",
     help="The state's schema, as module:NAME.",
 )
@@ -95,8 +126,8 @@ tags = stacked(
     click.option("--actor", multiple=True, help="Only by this actor (repeatable)."),
     click.option("--role", multiple=True, help="Only of this role (repeatable)."),
     click.option("--event-type", multiple=True, help="Only of this type (repeatable)."),
-    click.option("--since", type=Moment(), help="Only what occurred at or after this time."),
-    click.option("--until", type=Moment(), help="Only what occurred before this time."),
+    moment("--since", "Only what occurred at or after this time."),
+    moment("--until", "Only what occurred before this time."),
 )
 
 
@@ -108,7 +139,12 @@ def settings_of(options: dict[str, Any]) -> Settings:
         for option, setting in names.items()
         if (value := options.pop(option, None)) is not None
     }
-    return Settings(**given, encode_in_background=False)
+    try:
+        return Settings(**given, encode_in_background=False)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = "_".join(map(str, wrong["loc"])).upper()
+        raise ConfigurationError(f"MEMSTORE_{name}: {wrong['msg']}") from error
 
 
 @contextmanager

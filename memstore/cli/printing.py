@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from rich.text import Text
 from memstore import Event
 
 WIDEST = 100
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def console() -> Console:
@@ -65,10 +67,15 @@ def when(moment: datetime | None) -> str:
     return "" if moment is None else moment.strftime("%Y-%m-%d %H:%M")
 
 
+def shown(text: str) -> Text:
+    """Show a text from the log: neither markup nor a control code in it does anything."""
+    return Text(_CONTROL.sub(" ", text))
+
+
 def shortened(text: str, limit: int = 240) -> Text:
-    """Show a text on few lines; what it holds is never read as markup."""
+    """Show a text on few lines."""
     flat = " ".join(text.split())
-    return Text(flat if len(flat) <= limit else flat[: limit - 1] + "…")
+    return shown(flat if len(flat) <= limit else flat[: limit - 1] + "…")
 
 
 def events_table(events: Sequence[Event]) -> Table:
@@ -78,8 +85,8 @@ def events_table(events: Sequence[Event]) -> Table:
         made.add_row(
             str(event.position),
             when(event.occurred_at),
-            Text(event.session_id or ""),
-            Text(who),
+            shown(event.session_id or ""),
+            shown(who),
             shortened(event.content),
         )
     return made

@@ -18,7 +18,7 @@ from memstore.text import dumps
 @click.option("--user", help="The user's id.")
 @click.option("--version", type=int, help="The state of this version.")
 @click.option("--position", type=int, help="The state when the log was read up to here.")
-@click.option("--as-of", type=options.Moment(), help="The state at this time.")
+@options.moment("--as-of", "The state at this time.")
 @options.schema
 @options.database
 @options.as_json
@@ -124,7 +124,7 @@ def history(
         for change in found:
             made.add_row(
                 change.op,
-                Text(change.path),
+                printing.shown(change.path),
                 printing.shortened(dumps(change.old)),
                 printing.shortened(dumps(change.new)),
             )
@@ -137,7 +137,7 @@ def history(
                 version.kind,
                 str(version.log_position),
                 f"{version.schema_name} {version.schema_version}",
-                Text(version.author or ""),
+                printing.shown(version.author or ""),
                 printing.shortened(version.reason or ""),
             )
     printing.console().print(made)
