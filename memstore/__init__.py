@@ -43,6 +43,7 @@ from memstore.space import Space
 from memstore.state import Committed, MigrationReport, State, Version
 from memstore.tokens import o200k
 from memstore.trace import Trace
+from memstore.tuning import Tuned
 from memstore.types import (
     Appended,
     Encoder,
@@ -106,6 +107,7 @@ __all__ = [
     "StorageError",
     "TokenCounter",
     "Trace",
+    "Tuned",
     "Version",
     "load_encoder",
     "migrate",

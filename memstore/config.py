@@ -56,7 +56,9 @@ class Settings(BaseSettings):
         default=True, description="prepare statements; off for a pooler that does not support it"
     )
     lease_seconds: float = Field(
-        default=120.0, gt=0, description="how long a worker may hold what it claimed to encode"
+        default=30.0,
+        gt=0,
+        description="how long what a worker claimed stays its own after its last sign of life",
     )
 
     def without_thread(self) -> Settings:

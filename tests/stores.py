@@ -12,6 +12,7 @@ from typing import Any
 from memstore import AsyncMemory, AsyncMemoryStore, MemoryStore, Settings
 
 KINDS = ("sync", "async")
+LONGEST = 120.0  # seconds: a hang becomes a failure
 QUIET = Settings(encode_in_background=False)
 
 
@@ -38,7 +39,7 @@ class Blocking:
         return call
 
     def _run(self, awaitable: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result(LONGEST)
 
 
 async def _collect(items: Any) -> list[Any]:
@@ -48,13 +49,13 @@ async def _collect(items: Any) -> list[Any]:
 @contextmanager
 def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
         yield loop
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        thread.join(LONGEST)
         loop.close()
 
 

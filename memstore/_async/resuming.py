@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from memstore._async.store import AsyncMemoryStore
 
 TASK_WEIGHT = 1.0
-CUE_WEIGHT = 0.7
+CUE_WEIGHT = 0.5
 MAX_CUES = 4
+MAX_CUES_BESIDE = 2  # beside a task
+MAX_SENTENCES = 6
+SENTENCE_END = re.compile(r"(?<=[.?!])\s+|(?<=[。？！])|\n+")
 #: An entry takes about this many tokens at the least, with its share of headings.
 LEAST_TOKENS = 8
 MOST_ENTRIES = 400
@@ -96,16 +100,18 @@ async def resume(
 
 
 def make_queries(task: str, cues: Sequence[str]) -> list[tuple[str, float]]:
-    """List the queries with their weights: the task first, then what the state works on.
+    """List the queries with their weights: the task's sentences, then what the state works on.
 
-    The task is not the record's language; the state's active task and open issues are nearer.
+    A task of several questions is asked sentence by sentence, since each would drown in the
+    others. The task is not the record's language; the state's active task and open issues are
+    nearer, but weigh less while there is a task.
     """
-    texts = distinct([task, *cues])
-    if task.strip():
-        return [(text, TASK_WEIGHT if text == task else CUE_WEIGHT) for text in texts][
-            : MAX_CUES + 1
-        ]
-    return [(text, TASK_WEIGHT) for text in texts[:MAX_CUES]]
+    sentences = distinct(SENTENCE_END.split(task))[:MAX_SENTENCES]
+    others = [cue for cue in distinct(cues) if cue not in sentences]
+    if sentences:
+        asked = [(sentence, TASK_WEIGHT) for sentence in sentences]
+        return asked + [(cue, CUE_WEIGHT) for cue in others[:MAX_CUES_BESIDE]]
+    return [(cue, TASK_WEIGHT) for cue in others[:MAX_CUES]]
 
 
 def as_document(state: State[Any]) -> StateDocument | None:

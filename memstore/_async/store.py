@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 
 from memstore import sql
-from memstore._async import encoding_queue, migrations, spaces, state_migration
+from memstore._async import encoding_queue, migrations, spaces, state_migration, tuning
 from memstore._async.database import AsyncDatabase, wrap
 from memstore._async.memory import AsyncMemory
 from memstore._async.runtime import Lock, in_thread
@@ -23,6 +23,7 @@ from memstore.schema import StateSchema
 from memstore.space import Space
 from memstore.state import M, MigrationReport
 from memstore.text import check_id
+from memstore.tuning import BUDGETS, Tuned
 from memstore.types import Encoder, Identity
 from memstore.worker import Worker
 
@@ -279,6 +280,23 @@ class AsyncMemoryStore:
         return await state_migration.migrate_states(
             self, schema, dry_run=dry_run, progress=progress
         )
+
+    async def tune(
+        self,
+        labelled: Sequence[tuple[AsyncMemory[Any], str, Sequence[int]]],
+        *,
+        budgets: Sequence[int] = BUDGETS,
+        wanted: float = 0.9,
+        progress: Callable[[int, int], object] = lambda done, total: None,
+    ) -> Tuned:
+        """Find the budget that is worth it, and how to split it, on a labelled set.
+
+        Each label is a memory, a task, and the positions of the entries that help with it.
+        Every task is resumed at each of the `budgets`; the curve, its knee and the smallest
+        budget that keeps the `wanted` share of those entries come back. Raises `NotFound`
+        where nothing is labelled.
+        """
+        return await tuning.tune(labelled, budgets, wanted, progress)
 
     # encoders and their spaces
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -14,18 +16,20 @@ from memstore._sync.database import WORKER, Database, seconds
 from memstore._sync.runtime import in_thread, sleep
 from memstore.encoding import check_vectors
 from memstore.encoding.passages import Passage, passages
-from memstore.errors import EncoderFailed, EncoderMismatch
+from memstore.errors import EncoderFailed, EncoderMismatch, StorageError
 from memstore.space import Space
 from memstore.types import Encoder, Event
 
 logger = logging.getLogger("memstore.encoding")
 
 BATCH = 64
+SLICE = 64  # passages encoded between two looks at the lease
 FIRST_DELAY = 2.0
 LONGEST_DELAY = 3600.0
 POLL_SECONDS = 0.05
 
-Encoded = tuple[Event, list[Passage], Any]
+Pair = tuple[Event, Event | None]
+Encoded = tuple[Event, list[Passage], list[Any]]
 
 
 def delay(attempts: int) -> float:
@@ -64,19 +68,49 @@ def _before(row: dict[str, Any]) -> Event | None:
     )
 
 
-def encode(encoder: Encoder, pairs: Sequence[tuple[Event, Event | None]]) -> list[Encoded]:
-    """Encode events with their passages; an event without text has none."""
-    split = [(event, passages(event, before, encoder)) for event, before in pairs]
-    texts = [passage.text for _, parts in split for passage in parts]
-    if not texts:
-        return [(event, [], []) for event, _ in split]
-    vectors = check_vectors(encoder.encode(texts), encoder.dimension)
-    encoded: list[Encoded] = []
-    start = 0
-    for event, parts in split:
-        encoded.append((event, parts, vectors[start : start + len(parts)]))
-        start += len(parts)
-    return encoded
+@dataclass(slots=True)
+class _Lease:
+    """A claim that is held while its entries are encoded, and renewed when that takes long."""
+
+    db: Database
+    key: dict[str, Any]
+    duration: float
+    renewed: float
+
+    def keep(self) -> None:
+        if monotonic() - self.renewed < self.duration / 3:
+            return
+        with self.db.transaction(WORKER) as conn:
+            conn.execute(sql.statement("renew_claim"), self.key | {"lease": seconds(self.duration)})
+        self.renewed = monotonic()
+
+
+def _split(encoder: Encoder, pairs: Sequence[Pair]) -> list[tuple[Event, list[Passage]]]:
+    return [(event, passages(event, before, encoder)) for event, before in pairs]
+
+
+def _encoded(encoder: Encoder, pairs: Sequence[Pair], lease: _Lease) -> list[Encoded] | Exception:
+    """Encode events with their passages, off the loop; an event without text has none.
+
+    Hands back whatever the encoder raises, except a misfit.
+    """
+    try:
+        split = in_thread(_split, encoder, pairs)
+        texts = [passage.text for _, parts in split for passage in parts]
+        vectors: list[Any] = []
+        for start in range(0, len(texts), SLICE):
+            some = texts[start : start + SLICE]
+            vectors += list(
+                check_vectors(in_thread(encoder.encode, some), encoder.dimension, len(some))
+            )
+            lease.keep()
+    except (EncoderMismatch, StorageError):
+        raise
+    except Exception as error:
+        logger.warning("encoding %d entries failed: %s", len(pairs), type(error).__name__)
+        return error
+    rows_of = iter(vectors)
+    return [(event, parts, [next(rows_of) for _ in parts]) for event, parts in split]
 
 
 def _write(
@@ -129,19 +163,6 @@ def vector_text(vector: Any) -> str:
     return "[" + ",".join(f"{value:.6g}" for value in vector.tolist()) + "]"
 
 
-def _encoded(
-    encoder: Encoder, pairs: Sequence[tuple[Event, Event | None]]
-) -> list[Encoded] | Exception:
-    """Encode off the loop; hand back whatever the encoder raises, except a misfit."""
-    try:
-        return in_thread(encode, encoder, pairs)
-    except EncoderMismatch:
-        raise
-    except Exception as error:
-        logger.warning("encoding %d entries failed: %s", len(pairs), type(error).__name__)
-        return error
-
-
 def encode_some(db: Database, encoder: Encoder, space: Space, memory_id: UUID, lease: float) -> int:
     """Encode one batch of a memory's backlog and return how many entries left the queue.
 
@@ -152,13 +173,19 @@ def encode_some(db: Database, encoder: Encoder, space: Space, memory_id: UUID, l
     pairs, claimed = _claim(db, space, memory_id, lease)
     if not pairs:
         return 0
-    encoded = _encoded(encoder, pairs)
+    held = _Lease(
+        db,
+        {"memory_id": memory_id, "space_id": space.space_id, "positions": list(claimed)},
+        lease,
+        monotonic(),
+    )
+    encoded = _encoded(encoder, pairs, held)
     if not isinstance(encoded, Exception):
         _write(db, space, memory_id, claimed, encoded)
         return len(pairs)
     done, last = 0, encoded
     for pair in pairs:
-        encoded = _encoded(encoder, [pair])
+        encoded = _encoded(encoder, [pair], held)
         if isinstance(encoded, Exception):
             last, position = encoded, pair[0].position
             postponed = {

@@ -16,7 +16,7 @@ from memstore._sync.encoding_queue import vector_text
 from memstore._sync.runtime import in_thread
 from memstore.analysis import MAX_QUERY_TERMS, query_terms
 from memstore.candidates import LEGS, Clock, Found, build_frame, frame_positions, to_hit
-from memstore.encoding import check_vectors
+from memstore.encoding import check_vectors, is_blank
 from memstore.errors import EncoderMismatch, InvalidInput
 from memstore.filters import EventFilter, conditions, exists
 from memstore.space import Space
@@ -36,20 +36,20 @@ def encode_query(store: MemoryStore, queries: list[str]) -> tuple[list[str | Non
     Returns pgvector's text form for each, None where there is nothing to encode, and what was
     left out, in words, when the encoder fails.
     """
-    texts = [query for query in queries if query.strip()]
+    texts = [query for query in queries if not is_blank(query)]
     none: list[str | None] = [None] * len(queries)
     if store._space is None or not texts:
         return none, ""
     try:
         encoder = store.encoder()
         assert encoder is not None
-        vectors = check_vectors(in_thread(encoder.encode, texts), encoder.dimension)
+        vectors = check_vectors(in_thread(encoder.encode, texts), encoder.dimension, len(texts))
     except EncoderMismatch:
         raise
     except Exception as error:
         return none, f"lexical only: the encoder failed ({type(error).__name__})"
     encoded = iter(vectors)
-    return [vector_text(next(encoded)) if query.strip() else None for query in queries], ""
+    return [vector_text(next(encoded)) if not is_blank(query) else None for query in queries], ""
 
 
 def _fetch(conn: Conn, statement: Any, parameters: dict[str, Any]) -> list[Any]:

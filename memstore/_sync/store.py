@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 
 from memstore import sql
-from memstore._sync import encoding_queue, migrations, spaces, state_migration
+from memstore._sync import encoding_queue, migrations, spaces, state_migration, tuning
 from memstore._sync.database import Database, wrap
 from memstore._sync.memory import Memory
 from memstore._sync.runtime import Lock, in_thread
@@ -24,6 +24,7 @@ from memstore.schema import StateSchema
 from memstore.space import Space
 from memstore.state import M, MigrationReport
 from memstore.text import check_id
+from memstore.tuning import BUDGETS, Tuned
 from memstore.types import Encoder, Identity
 from memstore.worker import Worker
 
@@ -276,6 +277,23 @@ class MemoryStore:
         `dry_run` nothing is saved. `progress` is told how many were tried.
         """
         return state_migration.migrate_states(self, schema, dry_run=dry_run, progress=progress)
+
+    def tune(
+        self,
+        labelled: Sequence[tuple[Memory[Any], str, Sequence[int]]],
+        *,
+        budgets: Sequence[int] = BUDGETS,
+        wanted: float = 0.9,
+        progress: Callable[[int, int], object] = lambda done, total: None,
+    ) -> Tuned:
+        """Find the budget that is worth it, and how to split it, on a labelled set.
+
+        Each label is a memory, a task, and the positions of the entries that help with it.
+        Every task is resumed at each of the `budgets`; the curve, its knee and the smallest
+        budget that keeps the `wanted` share of those entries come back. Raises `NotFound`
+        where nothing is labelled.
+        """
+        return tuning.tune(labelled, budgets, wanted, progress)
 
     # encoders and their spaces
 

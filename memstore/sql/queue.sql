@@ -29,6 +29,13 @@ FROM (
 WHERE q.memory_id = %(memory_id)s AND q.space_id = %(space_id)s AND q.position = due.position
 RETURNING q.position, q.attempts, q.enqueued_at;
 
+-- name: renew_claim
+-- What was postponed meanwhile has an error and is not held any more.
+UPDATE memstore.encoding_queue
+SET available_at = now() + %(lease)s
+WHERE memory_id = %(memory_id)s AND space_id = %(space_id)s
+    AND position = ANY(%(positions)s::bigint[]) AND last_error IS NULL;
+
 -- name: events_to_encode
 -- The claimed events, each with the turn before it in its session, or the call that a tool's
 -- result answers.
