@@ -65,7 +65,11 @@ def rank(frame: Frame, query: QueryFeatures, settings: Settings | None = None) -
         mine = np.array([role == "user" for role in frame.role], np.float64)
         mine = mine if not mine.all() else np.zeros(n)
         features |= {
-            "window": share(bm(window, length / 5)) * np.minimum(LONG / terms, 1),
+            "window": np.where(
+                frame.session >= 0,
+                share(bm(window, length / 5)) * np.minimum(LONG / terms, 1),
+                features["lexical"],
+            ),
             "answer": beside.shift(legs * asks, -1),
             "reply": mine * beside.shift(features["vector"], 1),
             "session": best_in_session(frame, legs),

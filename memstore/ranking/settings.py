@@ -33,7 +33,8 @@ class Settings:
     """The cosine of the entry's best chunk, on the scale of the frame's."""
     window: float = 0.65
     """BM25 over the entry with two neighbours on either side, as a share of the best one's.
-    An entry of more than 100 terms speaks for itself, so that it counts less as it gets longer."""
+    An entry of more than 100 terms speaks for itself, so that it counts less as it gets longer.
+    One without a session has no neighbours, and its own BM25 stands in."""
     answer: float = 0.3
     """The legs' score of the entry before it, if that one asks."""
     reply: float = 2.0
