@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -366,6 +367,60 @@ def test_an_unknown_weight_cannot_be_left_out() -> None:
         Settings().without("telepathy")
 
 
+def test_the_cosine_counts_by_what_the_encoder_can_read() -> None:
+    """An English encoder's cosines of Chinese texts are noise."""
+    frame = make_frame(2, tf=[[1], [0]], cosine=[0.2, 0.3], session=np.full(2, -1))
+    assert positions(frame, rank(frame, NOBODY, Settings(vector=2.0))) == [2, 1]
+    unread = query_features("\u8fd9\u662f\u4ec0\u4e48", legible=0.1)
+    assert positions(frame, rank(frame, unread, Settings(vector=2.0))) == [1, 2]
+
+
+def test_what_the_user_said_is_found_by_the_reply_to_it() -> None:
+    frame = make_frame(
+        4, cosine=[0.3, 0.3, 0.3, 0.8], role=["user", "assistant", "user", "assistant"]
+    )
+    scores = rank(frame, NOBODY).scores
+    assert scores[2] > scores[0]
+    assert positions(frame, rank(frame, NOBODY))[0] == 3
+
+
+def test_a_question_about_the_assistants_words_prefers_them() -> None:
+    frame = make_frame(2, role=["user", "assistant"], session=np.full(2, -1))
+    assert positions(frame, rank(frame, query_features("What did you recommend?"))) == [2, 1]
+    assert positions(frame, rank(frame, query_features("What did I eat?"))) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("When did she move?", "We moved last week"),
+        ("When did she move?", "MARCH it was"),
+        ("How many dogs are there?", "There are three of them"),
+        ("How many dogs are there?", "I have 2"),
+    ],
+)
+def test_a_text_with_what_is_asked_for_is_preferred(question: str, text: str) -> None:
+    frame = make_frame(2, text=["Lovely dogs", text], session=np.full(2, -1))
+    assert positions(frame, rank(frame, query_features(question))) == [2, 1]
+    assert positions(frame, rank(frame, query_features("Who is she?"))) == [1, 2]
+
+
+def test_an_entry_of_the_named_time_is_preferred() -> None:
+    day = datetime(2023, 5, 8, tzinfo=UTC).timestamp()
+    frame = make_frame(3, occurred_at=np.array([day - 1e7, day, day + 1e7]), session=np.full(3, -1))
+    for question in ("Where on 8 May 2023?", "Where on May 8?"):
+        assert positions(frame, rank(frame, query_features(question)))[0] == 2
+
+
+def test_a_session_that_covers_the_query_lifts_its_entries() -> None:
+    tf = np.zeros((8, 2))
+    tf[0, 0] = tf[3, 1] = 1  # one session has both terms, far apart
+    tf[4, 0] = tf[5, 0] = 1  # the other has one of them twice
+    frame = make_frame(8, tf=tf, session=np.array([1] * 4 + [2] * 4))
+    contributions = rank(frame, NOBODY).contributions["coverage"]
+    assert contributions[0] == contributions[3] > contributions[4] > 0
+
+
 # BM25
 
 
@@ -443,6 +498,7 @@ def test_merging_breaks_ties_by_position() -> None:
         ("How long have they been friends?", True, True),
         ("How many dogs does she have?", False, True),
         ("What happened when Ann moved?", False, False),
+        ("On what day did it happen?", True, False),
         ("", False, False),
     ],
 )
