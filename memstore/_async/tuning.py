@@ -35,7 +35,7 @@ async def measure(
 
 
 async def tune(
-    labelled: Labelled, budgets: Sequence[int], wanted: float, progress: Progress
+    labelled: Labelled, budgets: Sequence[int], wanted: float, progress: Progress | None
 ) -> Tuned:
     """Measure every question at every budget, choose one, then try how to split it.
 
@@ -54,7 +54,8 @@ async def tune(
         for memory, task, used in questions:
             measured.append(await measure(memory, task, used, budget))
             done += 1
-            progress(done, total)
+            if progress is not None:
+                progress(done, total)
         return measured
 
     curve = {budget: await run(Budget(budget)) for budget in budgets}

@@ -284,7 +284,7 @@ class MemoryStore:
         *,
         budgets: Sequence[int] = BUDGETS,
         wanted: float = 0.9,
-        progress: Callable[[int, int], object] = lambda done, total: None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Tuned:
         """Find the budget that is worth it, and how to split it, on a labelled set.
 

@@ -33,7 +33,9 @@ def measure(memory: Memory[Any], task: str, used: Sequence[int], budget: Budget)
     )
 
 
-def tune(labelled: Labelled, budgets: Sequence[int], wanted: float, progress: Progress) -> Tuned:
+def tune(
+    labelled: Labelled, budgets: Sequence[int], wanted: float, progress: Progress | None
+) -> Tuned:
     """Measure every question at every budget, choose one, then try how to split it.
 
     Raises `NotFound` when there is nothing to measure.
@@ -51,7 +53,8 @@ def tune(labelled: Labelled, budgets: Sequence[int], wanted: float, progress: Pr
         for memory, task, used in questions:
             measured.append(measure(memory, task, used, budget))
             done += 1
-            progress(done, total)
+            if progress is not None:
+                progress(done, total)
         return measured
 
     curve = {budget: run(Budget(budget)) for budget in budgets}
