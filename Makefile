@@ -24,7 +24,7 @@ demo: $(user_stamp) ## Kill an agent mid-conversation and restart it from its me
 	@$(bin)/memstore demo $(ARGS)
 
 test: $(dev_stamp) ## Run the tests (ARGS="-k word" passes options to pytest)
-	@$(bin)/python -m pytest $(ARGS)
+	@$(bin)/python -m pytest -n logical --maxprocesses 4 $(ARGS)
 
 check: $(dev_stamp) ## Lint, formatting, types, layers, and the generated sync side
 	$(bin)/ruff check .
