@@ -15,7 +15,7 @@ user_stamp := $(VENV)/.installed-all
 dev_stamp := $(VENV)/.installed-dev
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sync format eval bench clean
+.PHONY: help demo test check lint types layers sync format eval bench clean
 
 help: ## List these commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -26,13 +26,19 @@ demo: $(user_stamp) ## Kill an agent mid-conversation and restart it from its me
 test: $(dev_stamp) ## Run the tests (ARGS="-k word" passes options to pytest)
 	@$(bin)/python -m pytest -n logical --maxprocesses 4 $(ARGS)
 
-check: $(dev_stamp) ## Lint, formatting, types, layers, and the generated sync side
+check: lint types layers ## Lint, formatting, types, layers, and the generated sync side
+
+lint: $(dev_stamp)
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/python scripts/generate_sync.py --check
+
+types: $(dev_stamp)
 	$(bin)/mypy
 	$(bin)/pyright --pythonpath $(bin)/python
-	$(bin)/lint-imports
+
+layers: $(dev_stamp)
+	$(bin)/lint-imports --no-logo
 
 sync: $(dev_stamp) ## Generate memstore/_sync from memstore/_async
 	@$(bin)/python scripts/generate_sync.py
