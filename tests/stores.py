@@ -67,8 +67,8 @@ def connected(
     if encoder is not None:
         MemoryStore.prepare(url, encoder=encoder, settings=settings)
     if kind == "sync":
-        with MemoryStore.connect(url, encoder=encoder, settings=settings) as store:
-            yield store
+        with MemoryStore.connect(url, encoder=encoder, settings=settings) as blocking:
+            yield blocking
         return
     with event_loop() as loop:
         opening = AsyncMemoryStore.connect(url, encoder=encoder, settings=settings)

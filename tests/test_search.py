@@ -43,8 +43,9 @@ class HashEncoder:
         for text in texts:
             found = re.findall(r"\w+", text.casefold()) or ["none"]
             rows.append(sum(np.random.default_rng(hash_of(w)).normal(size=64) for w in found))
-        array = np.array(rows, np.float32)
-        return array / np.linalg.norm(array, axis=1, keepdims=True)
+        array: NDArray[np.float32] = np.array(rows, np.float32)
+        array /= np.linalg.norm(array, axis=1, keepdims=True)
+        return array
 
     def chunks(self, text: str, *, reserve: int = 0) -> list[tuple[int, int]]:
         return [(start, min(start + 400, len(text))) for start in range(0, len(text), 400)]

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.types.json import Json
 from pydantic import BaseModel, Field
 
 from memstore import (
@@ -285,7 +286,7 @@ def age(url: str, *, days: int) -> None:
                 "UPDATE memstore.state_versions SET marks = %s, "
                 "created_at = created_at - make_interval(days => %s) "
                 "WHERE memory_id = %s AND version = %s",
-                (psycopg.types.json.Json(shifted), days, memory_id, version),
+                (Json(shifted), days, memory_id, version),
             )
 
 
