@@ -31,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--weeks", type=int, default=0)
     parser.add_argument("--budget", type=int, default=2048)
     parser.add_argument("--first", help="the first message that was not acknowledged")
+    parser.add_argument("--hold", help="the message after which it waits for its end")
     parser.add_argument("--spawned", type=float, default=0.0, help="when this process was started")
     options = parser.parse_args(argv)
     imported = time.time()
@@ -46,11 +47,13 @@ def main(argv: list[str] | None = None) -> int:
                 "open the store": (opened - imported) * 1000,
             }
             resume(memory, thread, Budget(options.budget), started)
-        work(memory, thread, options.first)
+        work(memory, thread, options.first, options.hold)
     return 0
 
 
-def work(memory: Memory[AgentState], thread: Thread, first: str | None = None) -> None:
+def work(
+    memory: Memory[AgentState], thread: Thread, first: str | None = None, hold: str | None = None
+) -> None:
     """Store every message from `first` on, and the changes of state that come with some."""
     known = memory.events(limit=10_000)
     positions = {e.idempotency_key: e.position for e in known if e.idempotency_key}
@@ -79,6 +82,8 @@ def work(memory: Memory[AgentState], thread: Thread, first: str | None = None) -
             appended = memory.append([event])
         positions[key] = appended.position
         report(ack=key, position=appended.position, repeated=bool(appended.repeated))
+        if key == hold:
+            time.sleep(60)  # as a real one waits for its model, before it goes on
     report(encoding=session)
     memory.flush()
 

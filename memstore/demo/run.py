@@ -87,7 +87,7 @@ def _run(console: Console, thread: Thread, folder: Path, budget: int) -> int:
 
         show.step(console, "A conversation, and an end to it")
         command = [f"--data-dir={folder}", f"--weeks={thread.weeks}", f"--budget={budget}"]
-        first = _until_killed(console, thread, command)
+        first = _until_killed(console, thread, [*command, f"--hold={thread.killed_at}"])
         newest = memory.events(newest_first=True, limit=1)
         show.killed(console, thread, first, newest[0].idempotency_key if newest else None)
 
