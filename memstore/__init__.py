@@ -21,6 +21,7 @@ from memstore.default_schema import DEFAULT_SCHEMA, ActiveTask, AgentState, Conf
 from memstore.documents import Change
 from memstore.encoding import load_encoder
 from memstore.errors import (
+    AccessDenied,
     ConfigurationError,
     EncoderFailed,
     EncoderMismatch,
@@ -33,10 +34,13 @@ from memstore.errors import (
     NewerSchema,
     NotFound,
     SchemaError,
+    ServiceError,
     StateConflict,
     StorageError,
+    TooBusy,
 )
 from memstore.freshness import Stale
+from memstore.keys import ApiKey, NewKey
 from memstore.ranking import Settings as Ranking
 from memstore.schema import StateSchema
 from memstore.space import Space
@@ -60,8 +64,10 @@ from memstore.types import (
 
 __all__ = [
     "DEFAULT_SCHEMA",
+    "AccessDenied",
     "ActiveTask",
     "AgentState",
+    "ApiKey",
     "Appended",
     "AsyncMemory",
     "AsyncMemoryStore",
@@ -91,6 +97,7 @@ __all__ = [
     "MigrationRequired",
     "MissingExtra",
     "NewEvent",
+    "NewKey",
     "NewerSchema",
     "NotFound",
     "Ranking",
@@ -98,6 +105,7 @@ __all__ = [
     "Role",
     "SchemaError",
     "SearchResult",
+    "ServiceError",
     "Settings",
     "Space",
     "Stale",
@@ -106,6 +114,7 @@ __all__ = [
     "StateSchema",
     "StorageError",
     "TokenCounter",
+    "TooBusy",
     "Trace",
     "Tuned",
     "Version",

@@ -61,6 +61,15 @@ class Settings(BaseSettings):
         description="how long what a worker claimed stays its own after its last sign of life",
     )
 
+    query_encoders: int | None = Field(
+        default=None,
+        ge=1,
+        description="queries encoded at once; one without a place is answered by words alone",
+    )
+    query_patience: float = Field(
+        default=1.0, gt=0, description="seconds that a query waits for a place at the encoder"
+    )
+
     def without_thread(self) -> Settings:
         """Return a copy that encodes nothing in the background."""
         return self.model_copy(update={"encode_in_background": False})

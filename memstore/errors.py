@@ -13,12 +13,16 @@ MemstoreError
  ├── NewerSchema             a stored state is of a newer schema version than this code knows
  ├── NotFound                no such memory, version or position
  ├── EncoderFailed           the encoder raised; what was being encoded stays queued
+ ├── AccessDenied            a server refuses: the key is missing or unknown, or may not do this
+ ├── TooBusy                 a server has no room, or the key's rate is used up; says when to retry
+ ├── ServiceError            a server failed, can't be reached, or answered what makes no sense
  └── StorageError            the database failed or cannot be reached; wraps the driver's error
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "AccessDenied",
     "ConfigurationError",
     "EncoderFailed",
     "EncoderMismatch",
@@ -31,8 +35,10 @@ __all__ = [
     "NewerSchema",
     "NotFound",
     "SchemaError",
+    "ServiceError",
     "StateConflict",
     "StorageError",
+    "TooBusy",
 ]
 
 
@@ -140,6 +146,37 @@ class NotFound(MemstoreError):
 
 class EncoderFailed(MemstoreError):
     """The encoder raised; what was being encoded stays queued."""
+
+
+class AccessDenied(MemstoreError):
+    """A server refuses a request.
+
+    `known` is False where it does not know who asks (the key is missing, unknown, expired or
+    revoked), True where who asks may not do this.
+    """
+
+    def __init__(self, message: str, *, known: bool = True) -> None:
+        super().__init__(message)
+        self.known = known
+
+
+class TooBusy(MemstoreError):
+    """Nothing was done for want of room; try again in `retry_after` seconds.
+
+    `limited` is True where a key's rate is used up, False where the whole server is busy.
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 1.0, limited: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.limited = limited
+
+
+class ServiceError(MemstoreError):
+    """A server failed, can't be reached, or gave an answer that makes no sense.
+
+    Whether what was asked for was done is unknown; with idempotency keys it can be repeated.
+    """
 
 
 class StorageError(MemstoreError):

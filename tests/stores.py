@@ -34,7 +34,8 @@ class Blocking:
                 return self._run(_collect(result))
             if inspect.isawaitable(result):
                 result = self._run(result)
-            return Blocking(result, self._loop) if isinstance(result, AsyncMemory) else result
+            inner = isinstance(result, AsyncMemory | AsyncMemoryStore)
+            return Blocking(result, self._loop) if inner else result
 
         return call
 

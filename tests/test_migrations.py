@@ -16,7 +16,7 @@ from memstore.migration import available
 from tests.conftest import administer, database_of
 from tests.stores import QUIET
 
-SMALL = {"tenants", "spaces", "migrations"}  # few rows, the same on every node
+SMALL = {"tenants", "spaces", "migrations", "api_keys"}  # few rows, the same on every node
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg import AsyncConnection, sql
@@ -21,6 +22,7 @@ Conn = AsyncConnection[DictRow]
 SERVER = "memstore_server"
 WORKER = "memstore_worker"
 ERASER = "memstore_eraser"
+AUTHENTICATOR = "memstore_authenticator"
 
 
 def wrap(error: psycopg.Error) -> StorageError:
@@ -80,6 +82,12 @@ class AsyncDatabase:
             return  # a forked child's copies: to close them would end the parent's sessions
         self._guard.check()
         await self._pool.close()
+
+    def for_tenant(self, tenant_id: int) -> Self:
+        """Return the same pool for another tenant. The first one is to be closed, it alone."""
+        view = copy.copy(self)
+        view.tenant_id = tenant_id
+        return view
 
     def check(self) -> None:
         """Refuse a forked child and another event loop, where the pool would hang."""

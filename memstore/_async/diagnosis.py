@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -12,6 +12,9 @@ from memstore._async import migrations, spaces
 from memstore._async.database import WORKER, AsyncDatabase
 from memstore.diagnosis import Check
 from memstore.errors import MemstoreError
+
+if TYPE_CHECKING:
+    from memstore._async.store import AsyncMemoryStore
 
 OLD_SECONDS = 600
 
@@ -105,3 +108,33 @@ async def _spaces(db: AsyncDatabase, encoder: str | None, checks: list[Check]) -
             row = await (await conn.execute(statement)).fetchone()
             orphans += row["orphaned"] if row else 0
     checks.append(Check("orphans", not orphans, f"{orphans} memories have derived rows and no log"))
+
+
+async def readiness(store: AsyncMemoryStore) -> list[Check]:
+    """Say whether an open store can serve. An old queue is told, not held against it."""
+    db, space = store._db, store._space
+    try:
+        async with db.transaction(role=None) as conn:
+            await conn.execute("SELECT 1")
+    except MemstoreError:
+        return [Check("database", False, "no connection")]
+    checks = [Check("database", True, "connected")]
+    try:
+        async with db.transaction(role=None) as conn:
+            await migrations.verify(conn)
+        checks.append(Check("migrations", True, "up to date"))
+    except MemstoreError:
+        checks.append(Check("migrations", False, "not those of this version"))
+        return checks
+    if space is None:
+        checks.append(Check("encoder", True, "none: search is by words alone"))
+        return checks
+    ready = store._encoders.loaded is not None
+    checks.append(Check("encoder", ready, space.encoder if ready else "not loaded"))
+    async with db.transaction(WORKER) as conn:
+        queues = await (await conn.execute(sql.statement("queue_age"))).fetchall()
+    found = next((queue for queue in queues if queue["space_id"] == space.space_id), None)
+    age = (datetime.now(UTC) - found["oldest"]).total_seconds() if found else 0.0
+    waiting = found["waiting"] if found else 0
+    checks.append(Check("queue", True, f"{waiting} entries wait, the oldest for {age:.0f} s"))
+    return checks

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from memstore import sql
 from memstore._async import rows
 from memstore._async.database import AsyncDatabase, Conn
+from memstore._async.runtime import in_thread
 from memstore.analysis import Analysis, terms
 from memstore.errors import IdempotencyConflict, InvalidInput
 from memstore.filters import EventFilter, conditions
-from memstore.text import body_digest, dumps, prepare_event
+from memstore.text import body_digest, check_id, dumps, prepare_event
 from memstore.types import Appended, Event, Identity, NewEvent
 
 MAX_BATCH = 10_000
 MAX_PAGE = 10_000
+#: Characters that are analysed at once on the event loop; more would hold up everybody else.
+MOST_ON_LOOP = 20_000
 
 Prepared = tuple[NewEvent, Analysis]
 
@@ -33,6 +38,29 @@ def prepare(events: Iterable[NewEvent]) -> list[Prepared]:
             raise type(error)(str(error), path=f"events[{index}]") from error
         prepared.append((clean, terms(clean.content)))
     return prepared
+
+
+async def prepare_batch(events: Iterable[NewEvent], key: str | None) -> list[Prepared]:
+    """Prepare a batch, off the event loop when it is large; `key` names the whole of it.
+
+    Each event then gets a key of its own from that one.
+    """
+    batch = list(islice(events, MAX_BATCH + 1))
+    if key is not None:
+        check_id(key, "idempotency_key")
+        batch = [_keyed(event, key, index) for index, event in enumerate(batch)]
+    if sum(len(event.content) for event in batch if isinstance(event.content, str)) > MOST_ON_LOOP:
+        return await in_thread(prepare, batch)
+    return prepare(batch)
+
+
+def _keyed(event: NewEvent, key: str, index: int) -> NewEvent:
+    if event.idempotency_key is not None:
+        raise InvalidInput(
+            "it has a key of its own, beside the whole batch's",
+            path=f"events[{index}].idempotency_key",
+        )
+    return replace(event, idempotency_key=f"{key}:{index}")
 
 
 def _parameters(memory_id: UUID, batch: Sequence[Prepared]) -> dict[str, Any]:
@@ -88,10 +116,7 @@ async def lock_memory(conn: Conn, identity: Identity, tenant_id: int) -> dict[st
     return row
 
 
-async def _known(
-    conn: Conn, memory_id: UUID, batch: Sequence[Prepared]
-) -> dict[str, tuple[int, bytes]]:
-    keys = [event.idempotency_key for event, _ in batch if event.idempotency_key]
+async def _known(conn: Conn, memory_id: UUID, keys: Sequence[str]) -> dict[str, tuple[int, bytes]]:
     cursor = await conn.execute(sql.statement("known_keys"), {"memory_id": memory_id, "keys": keys})
     return {
         row["idempotency_key"]: (row["position"], bytes(row["body_digest"]))
@@ -100,12 +125,17 @@ async def _known(
 
 
 async def append(
-    conn: Conn, identity: Identity, tenant_id: int, batch: Sequence[Prepared]
+    conn: Conn,
+    identity: Identity,
+    tenant_id: int,
+    batch: Sequence[Prepared],
+    key: str | None = None,
 ) -> Appended:
     """Append a prepared batch inside the caller's transaction.
 
     Events whose idempotency key is known keep the position they have. Raises
-    `IdempotencyConflict` when such an event's body differs.
+    `IdempotencyConflict` when such an event's body differs, or when the batch's own `key` was
+    used for a batch of another length.
     """
     positions: list[int | None] = [None] * len(batch)
     fresh = list(range(len(batch)))
@@ -113,7 +143,11 @@ async def append(
     repeats: dict[int, int] = {}  # index -> index of the first with the same key in this batch
     if keyed:
         await lock_memory(conn, identity, tenant_id)  # the look-up must see earlier commits
-        known = await _known(conn, identity.memory_id, batch)
+        keys = [event.idempotency_key for event, _ in batch if event.idempotency_key]
+        beyond = [] if key is None else [f"{key}:{len(batch)}"]
+        known = await _known(conn, identity.memory_id, keys + beyond)
+        if key is not None and known and known.keys() != set(keys):
+            raise IdempotencyConflict(key=key, position=min(p for p, _ in known.values()))
         fresh, first = [], dict[str, int]()
         for index, (event, _) in enumerate(batch):
             key = event.idempotency_key

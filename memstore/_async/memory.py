@@ -15,7 +15,7 @@ from memstore._async.runtime import sleep
 from memstore._async.states import Draft, Patch
 from memstore.budget import Budget
 from memstore.context import Context
-from memstore.errors import InvalidInput, NotFound, StateConflict
+from memstore.errors import IdempotencyConflict, InvalidInput, NotFound, StateConflict
 from memstore.filters import EventFilter, OneOrMany
 from memstore.ranking import Settings as Ranking
 from memstore.schema import StateSchema
@@ -90,13 +90,15 @@ class AsyncMemory(Generic[M]):
         """Append one event given by keywords, or many given as a list: all of them or none.
 
         It returns when they are durable; vectors follow. An event whose `idempotency_key` is
-        known keeps the position that it has. `content` is up to 1 MB of UTF-8; NUL and lone
+        known keeps the position that it has; beside a list the key names the whole list, whose
+        events then have none of their own. `content` is up to 1 MB of UTF-8; NUL and lone
         surrogates in it become U+FFFD. `payload` is any JSON value, handed back as given.
 
         Raises `InvalidInput` naming what is refused, `IdempotencyConflict` for a known key with
         another body, `StorageError` when the database fails; then nothing was stored, except
         that a connection lost during the commit leaves it open: repeat with the same keys.
         """
+        key = None if events is None else idempotency_key  # an event's own, or the list's
         if events is None:
             events = [
                 NewEvent(
@@ -111,11 +113,12 @@ class AsyncMemory(Generic[M]):
                     idempotency_key=idempotency_key,
                 )
             ]
-        batch = log.prepare(_new_event(event, index) for index, event in enumerate(events))
+        given = (_new_event(event, index) for index, event in enumerate(events))
+        batch = await log.prepare_batch(given, key)
         if not batch:
             return Appended(positions=())
         async with self._db.transaction() as conn:
-            appended = await log.append(conn, self.identity, self._tenant_id, batch)
+            appended = await log.append(conn, self.identity, self._tenant_id, batch, key)
         self._store._wake_worker()
         return appended
 
@@ -264,28 +267,39 @@ class AsyncMemory(Generic[M]):
         author: str | None = None,
         reason: str | None = None,
         log_position: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Committed[M]:
         """Append events and save a state in one transaction: both or neither.
 
         `state` is a whole model, which needs `expected_version`, or a patch, which is applied
         to the head under the memory's lock (and to `expected_version` alone where given). The
         new state has absorbed the log up to `log_position`, by default its end, with the
-        events of this commit.
+        events of this commit. Repeated under the same `idempotency_key` it writes nothing and
+        returns what it wrote.
 
-        Raises as `append` and `save` do.
+        Raises as `append` and `save` do, and `IdempotencyConflict` for a key that another
+        commit had.
         """
         if state is None and (expected_version is not None or log_position is not None):
             raise InvalidInput("expected_version and log_position need a state", path="state")
         if state is not None and not isinstance(state, (dict, list)) and expected_version is None:
             raise InvalidInput("a whole state needs expected_version", path="expected_version")
-        batch = log.prepare(_new_event(event, index) for index, event in enumerate(events))
+        key = idempotency_key
+        given = (_new_event(event, index) for index, event in enumerate(events))
+        batch = await log.prepare_batch(given, key)
         saved: State[M] | None = None
+        digest = b""
         async with self._db.transaction() as conn:
             await log.lock_memory(conn, self.identity, self._tenant_id)
             appended = Appended(positions=())
             if batch:
-                appended = await log.append(conn, self.identity, self._tenant_id, batch)
-            if state is not None:
+                appended = await log.append(conn, self.identity, self._tenant_id, batch, key)
+            if state is not None and key is not None:
+                digest = states.request_digest(self.schema, state, expected_version, log_position)
+                saved = await states.load_saved(conn, self.identity, self.schema, key, digest)
+                if batch and bool(appended.repeated) != (saved is not None):
+                    raise IdempotencyConflict(key=key, position=appended.position)
+            if state is not None and saved is None:
                 before = await states.load(conn, self.identity, self.schema)
                 if expected_version not in (None, before.version):
                     raise StateConflict(
@@ -296,7 +310,13 @@ class AsyncMemory(Generic[M]):
                     if isinstance(state, (dict, list))
                     else state
                 )
-                draft = Draft(value, author=author, reason=reason, log_position=log_position)
+                draft = Draft(
+                    value,
+                    author=author,
+                    reason=reason,
+                    log_position=log_position,
+                    request=None if key is None else (key, digest),
+                )
                 saved = await states.save(
                     conn, self.identity, self._tenant_id, self.schema, before, draft
                 )

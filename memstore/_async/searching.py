@@ -40,7 +40,7 @@ async def encode_query(store: AsyncMemoryStore, queries: list[str]) -> tuple[lis
     if store._space is None or not texts:
         return none, ""
     try:
-        encoder = await store.encoder()
+        encoder = await store._query_encoder()
         assert encoder is not None
         vectors = check_vectors(
             await in_thread(encoder.encode, texts), encoder.dimension, len(texts)

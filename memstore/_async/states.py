@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +12,7 @@ from typing import Any, Generic
 from memstore import documents, freshness, sql
 from memstore._async import log
 from memstore._async.database import AsyncDatabase, Conn
-from memstore.errors import InvalidInput, NotFound, StateConflict
+from memstore.errors import IdempotencyConflict, InvalidInput, NotFound, StateConflict
 from memstore.schema import StateSchema
 from memstore.state import Kind, M, State, Version
 from memstore.text import check_time, clean_text, dumps
@@ -32,6 +34,7 @@ class Draft(Generic[M]):
     author: str | None = None
     reason: str | None = None
     log_position: int | None = None  # None: the log's end
+    request: tuple[str, bytes] | None = None  # the idempotency key and the digest of its body
 
 
 def _loaded(
@@ -124,6 +127,32 @@ async def load_at(
     return _loaded(schema, identity, row, row["log_end"])
 
 
+def request_digest(
+    schema: StateSchema[M], state: M | Patch, expected_version: int | None, log_position: int | None
+) -> bytes:
+    """Digest what a commit wants saved, to tell a retry from another one under its key."""
+    given = state if isinstance(state, (dict, list)) else {"whole": schema.dump(state)}
+    body = [schema.name, given, expected_version, log_position]
+    text = json.dumps(body, sort_keys=True, default=repr)
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+async def load_saved(
+    conn: Conn, identity: Identity, schema: StateSchema[M], key: str, digest: bytes
+) -> State[M] | None:
+    """Load what was saved under an idempotency key; None where nothing was.
+
+    Raises `IdempotencyConflict` when another body was saved under it.
+    """
+    parameters = {"memory_id": identity.memory_id, "key": key}
+    row = await (await conn.execute(sql.statement("state_of_request"), parameters)).fetchone()
+    if row is None:
+        return None
+    if bytes(row["request_digest"]) != digest:
+        raise IdempotencyConflict(key=key, position=row["log_position"])
+    return _loaded(schema, identity, row, row["log_end"])
+
+
 async def save(
     conn: Conn,
     identity: Identity,
@@ -176,6 +205,8 @@ async def save(
             "tenant_id": tenant_id,
             "document": dumps(document),
             "marks": dumps(marks),
+            "idempotency_key": draft.request and draft.request[0],
+            "request_digest": draft.request and draft.request[1],
         },
     )
     value = schema.load(document)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import copy
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -11,14 +13,31 @@ from uuid import UUID
 import psycopg
 
 from memstore import sql
-from memstore._async import encoding_queue, migrations, spaces, state_migration, tuning
+from memstore._async import (
+    api_keys,
+    diagnosis,
+    encoding_queue,
+    migrations,
+    spaces,
+    state_migration,
+    tuning,
+)
 from memstore._async.database import AsyncDatabase, wrap
 from memstore._async.memory import AsyncMemory
 from memstore._async.runtime import Lock, in_thread
 from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
+from memstore.diagnosis import Check
+from memstore.encoding.limited import EncoderLimit
 from memstore.encoding.source import EncoderSource
-from memstore.errors import ConfigurationError, EncoderMismatch, MigrationRequired, NotFound
+from memstore.errors import (
+    ConfigurationError,
+    EncoderMismatch,
+    MigrationRequired,
+    NotFound,
+    TooBusy,
+)
+from memstore.keys import ApiKey, NewKey
 from memstore.schema import StateSchema
 from memstore.space import Space
 from memstore.state import M, MigrationReport
@@ -46,9 +65,15 @@ class AsyncMemoryStore:
         self._encoders = EncoderSource(encoder, settings.cache_dir)
         self._space: Space | None = None
         self._lock = Lock()
+        self._limit = (
+            EncoderLimit(settings.query_encoders, settings.query_patience)
+            if settings.query_encoders
+            else None
+        )
         self._server: EmbeddedServer | None = None
         self._worker: Worker | None = None
         self._closed = False
+        self._owner = True  # of the connections: a view for another tenant is not
 
     # opening and closing
 
@@ -170,18 +195,9 @@ class AsyncMemoryStore:
             await migrations.verify(conn)
         if prepare_space:
             await self.create_tenant(self.settings.tenant)
+        self._db.tenant_id = await self._tenant_id(self.settings.tenant)
         async with self._db.transaction() as conn:
-            cursor = await conn.execute(
-                sql.statement("tenant_id"), {"name": check_id(self.settings.tenant, "tenant")}
-            )
-            row = await cursor.fetchone()
             self._space = await spaces.serving(conn)
-        if row is None:
-            raise NotFound(
-                f"there is no tenant {self.settings.tenant!r}: run "
-                f"'memstore migrate --tenant {self.settings.tenant}'"
-            )
-        self._db.tenant_id = row["tenant_id"]
         name = self._encoders.name
         if name is None:
             self._space = None
@@ -199,6 +215,25 @@ class AsyncMemoryStore:
                 f"'memstore space add {name}' and switch to it"
             )
 
+    async def _tenant_id(self, name: str) -> int:
+        row = await self._db.fetch_one(
+            sql.statement("tenant_id"), {"name": check_id(name, "tenant")}
+        )
+        if row is None:
+            raise NotFound(f"there is no tenant {name!r}: run 'memstore migrate --tenant {name}'")
+        return int(row["tenant_id"])
+
+    async def for_tenant(self, name: str) -> Self:
+        """Return this store for another tenant, over the same connections and encoder.
+
+        It lives as long as this one, which is to be closed, it alone. Raises `NotFound`.
+        """
+        view = copy.copy(self)
+        view.settings = self.settings.model_copy(update={"tenant": name})
+        view._db = self._db.for_tenant(await self._tenant_id(name))
+        view._owner = False
+        return view
+
     @property
     def url(self) -> str:
         """The database's URL: of the embedded one too, for psql or another client."""
@@ -206,7 +241,7 @@ class AsyncMemoryStore:
 
     async def close(self) -> None:
         """Stop encoding, close the connections and let go of the embedded server."""
-        if self._closed:
+        if self._closed or not self._owner:
             return
         if self._worker is not None:
             await in_thread(self._worker.stop)
@@ -298,6 +333,57 @@ class AsyncMemoryStore:
         """
         return await tuning.tune(labelled, budgets, wanted, progress)
 
+    # serving
+
+    async def readiness(self) -> list[Check]:
+        """Say whether this store can serve: database, migrations, encoder, and the queue's age."""
+        return await diagnosis.readiness(self)
+
+    async def authenticate(self, token: str) -> ApiKey | None:
+        """Find a token's key, of any tenant; None where it is unknown, expired or revoked.
+
+        Needs a role that is a member of memstore_authenticator.
+        """
+        return await api_keys.authenticate(self._db, token)
+
+    async def create_key(
+        self,
+        name: str,
+        *,
+        scopes: Iterable[str],
+        agents: Iterable[str] | None = None,
+        users: Iterable[str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> NewKey:
+        """Make an API key of this tenant. Its token is in the answer and nowhere else.
+
+        `agents` and `users` bind it to those ids. Needs the owner's role, as do the others.
+        """
+        return await api_keys.create(
+            self._db, self.settings.tenant, name, scopes, agents, users, expires_at
+        )
+
+    async def keys(self) -> list[ApiKey]:
+        """List the tenant's API keys, oldest first, those that ended too."""
+        return await api_keys.listed(self._db, self.settings.tenant)
+
+    async def revoke_key(self, key_id: str) -> ApiKey:
+        """End an API key now. Raises `NotFound`."""
+        return await api_keys.revoke(self._db, self.settings.tenant, key_id)
+
+    async def rotate_key(
+        self,
+        key_id: str,
+        *,
+        grace: timedelta = api_keys.NO_GRACE,
+        expires_at: datetime | None = None,
+    ) -> NewKey:
+        """Make a key with the same rights, and end the old one after a time of grace.
+
+        Raises `NotFound`, and `InvalidInput` for a key that has ended.
+        """
+        return await api_keys.rotate(self._db, self.settings.tenant, key_id, grace, expires_at)
+
     # encoders and their spaces
 
     async def encoder(self) -> Encoder | None:
@@ -307,14 +393,28 @@ class AsyncMemoryStore:
         """
         if self._space is None:
             return None
-        async with self._lock:
-            encoder = await in_thread(self._encoders.get)
+        encoder = self._encoders.loaded
+        if encoder is None:
+            async with self._lock:
+                encoder = await in_thread(self._encoders.get)
         if encoder.dimension != self._space.dimension:
             raise EncoderMismatch(
                 f"{encoder.name!r} gives {encoder.dimension} dimensions, its space has "
                 f"{self._space.dimension}: it is another model under the same name"
             )
         return encoder
+
+    async def _query_encoder(self) -> Encoder | None:
+        """Return the encoder for a query: behind the limit, where there is one.
+
+        Raises `TooBusy` while another call loads it, if queries are not to wait.
+        """
+        if self._limit is None:
+            return await self.encoder()
+        if self._encoders.loaded is None and self._lock.locked():
+            raise TooBusy("the encoder is being loaded")
+        encoder = await self.encoder()
+        return None if encoder is None else self._limit.of(encoder)
 
     async def spaces(self) -> list[Space]:
         """List the spaces: the one that serves, those being filled, those retained."""

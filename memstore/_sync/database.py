@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg import Connection, sql
@@ -22,6 +23,7 @@ Conn = Connection[DictRow]
 SERVER = "memstore_server"
 WORKER = "memstore_worker"
 ERASER = "memstore_eraser"
+AUTHENTICATOR = "memstore_authenticator"
 
 
 def wrap(error: psycopg.Error) -> StorageError:
@@ -81,6 +83,12 @@ class Database:
             return  # a forked child's copies: to close them would end the parent's sessions
         self._guard.check()
         self._pool.close()
+
+    def for_tenant(self, tenant_id: int) -> Self:
+        """Return the same pool for another tenant. The first one is to be closed, it alone."""
+        view = copy.copy(self)
+        view.tenant_id = tenant_id
+        return view
 
     def check(self) -> None:
         """Refuse a forked child and another event loop, where the pool would hang."""

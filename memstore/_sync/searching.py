@@ -41,7 +41,7 @@ def encode_query(store: MemoryStore, queries: list[str]) -> tuple[list[str | Non
     if store._space is None or not texts:
         return none, ""
     try:
-        encoder = store.encoder()
+        encoder = store._query_encoder()
         assert encoder is not None
         vectors = check_vectors(in_thread(encoder.encode, texts), encoder.dimension, len(texts))
     except EncoderMismatch:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +13,7 @@ from typing import Any, Generic
 from memstore import documents, freshness, sql
 from memstore._sync import log
 from memstore._sync.database import Conn, Database
-from memstore.errors import InvalidInput, NotFound, StateConflict
+from memstore.errors import IdempotencyConflict, InvalidInput, NotFound, StateConflict
 from memstore.schema import StateSchema
 from memstore.state import Kind, M, State, Version
 from memstore.text import check_time, clean_text, dumps
@@ -33,6 +35,7 @@ class Draft(Generic[M]):
     author: str | None = None
     reason: str | None = None
     log_position: int | None = None  # None: the log's end
+    request: tuple[str, bytes] | None = None  # the idempotency key and the digest of its body
 
 
 def _loaded(
@@ -123,6 +126,32 @@ def load_at(
     return _loaded(schema, identity, row, row["log_end"])
 
 
+def request_digest(
+    schema: StateSchema[M], state: M | Patch, expected_version: int | None, log_position: int | None
+) -> bytes:
+    """Digest what a commit wants saved, to tell a retry from another one under its key."""
+    given = state if isinstance(state, (dict, list)) else {"whole": schema.dump(state)}
+    body = [schema.name, given, expected_version, log_position]
+    text = json.dumps(body, sort_keys=True, default=repr)
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def load_saved(
+    conn: Conn, identity: Identity, schema: StateSchema[M], key: str, digest: bytes
+) -> State[M] | None:
+    """Load what was saved under an idempotency key; None where nothing was.
+
+    Raises `IdempotencyConflict` when another body was saved under it.
+    """
+    parameters = {"memory_id": identity.memory_id, "key": key}
+    row = (conn.execute(sql.statement("state_of_request"), parameters)).fetchone()
+    if row is None:
+        return None
+    if bytes(row["request_digest"]) != digest:
+        raise IdempotencyConflict(key=key, position=row["log_position"])
+    return _loaded(schema, identity, row, row["log_end"])
+
+
 def save(
     conn: Conn,
     identity: Identity,
@@ -175,6 +204,8 @@ def save(
             "tenant_id": tenant_id,
             "document": dumps(document),
             "marks": dumps(marks),
+            "idempotency_key": draft.request and draft.request[0],
+            "request_digest": draft.request and draft.request[1],
         },
     )
     value = schema.load(document)

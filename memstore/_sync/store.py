@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -12,14 +14,31 @@ from uuid import UUID
 import psycopg
 
 from memstore import sql
-from memstore._sync import encoding_queue, migrations, spaces, state_migration, tuning
+from memstore._sync import (
+    api_keys,
+    diagnosis,
+    encoding_queue,
+    migrations,
+    spaces,
+    state_migration,
+    tuning,
+)
 from memstore._sync.database import Database, wrap
 from memstore._sync.memory import Memory
 from memstore._sync.runtime import Lock, in_thread
 from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
+from memstore.diagnosis import Check
+from memstore.encoding.limited import EncoderLimit
 from memstore.encoding.source import EncoderSource
-from memstore.errors import ConfigurationError, EncoderMismatch, MigrationRequired, NotFound
+from memstore.errors import (
+    ConfigurationError,
+    EncoderMismatch,
+    MigrationRequired,
+    NotFound,
+    TooBusy,
+)
+from memstore.keys import ApiKey, NewKey
 from memstore.schema import StateSchema
 from memstore.space import Space
 from memstore.state import M, MigrationReport
@@ -45,9 +64,15 @@ class MemoryStore:
         self._encoders = EncoderSource(encoder, settings.cache_dir)
         self._space: Space | None = None
         self._lock = Lock()
+        self._limit = (
+            EncoderLimit(settings.query_encoders, settings.query_patience)
+            if settings.query_encoders
+            else None
+        )
         self._server: EmbeddedServer | None = None
         self._worker: Worker | None = None
         self._closed = False
+        self._owner = True  # of the connections: a view for another tenant is not
 
     # opening and closing
 
@@ -169,18 +194,9 @@ class MemoryStore:
             migrations.verify(conn)
         if prepare_space:
             self.create_tenant(self.settings.tenant)
+        self._db.tenant_id = self._tenant_id(self.settings.tenant)
         with self._db.transaction() as conn:
-            cursor = conn.execute(
-                sql.statement("tenant_id"), {"name": check_id(self.settings.tenant, "tenant")}
-            )
-            row = cursor.fetchone()
             self._space = spaces.serving(conn)
-        if row is None:
-            raise NotFound(
-                f"there is no tenant {self.settings.tenant!r}: run "
-                f"'memstore migrate --tenant {self.settings.tenant}'"
-            )
-        self._db.tenant_id = row["tenant_id"]
         name = self._encoders.name
         if name is None:
             self._space = None
@@ -198,6 +214,23 @@ class MemoryStore:
                 f"'memstore space add {name}' and switch to it"
             )
 
+    def _tenant_id(self, name: str) -> int:
+        row = self._db.fetch_one(sql.statement("tenant_id"), {"name": check_id(name, "tenant")})
+        if row is None:
+            raise NotFound(f"there is no tenant {name!r}: run 'memstore migrate --tenant {name}'")
+        return int(row["tenant_id"])
+
+    def for_tenant(self, name: str) -> Self:
+        """Return this store for another tenant, over the same connections and encoder.
+
+        It lives as long as this one, which is to be closed, it alone. Raises `NotFound`.
+        """
+        view = copy.copy(self)
+        view.settings = self.settings.model_copy(update={"tenant": name})
+        view._db = self._db.for_tenant(self._tenant_id(name))
+        view._owner = False
+        return view
+
     @property
     def url(self) -> str:
         """The database's URL: of the embedded one too, for psql or another client."""
@@ -205,7 +238,7 @@ class MemoryStore:
 
     def close(self) -> None:
         """Stop encoding, close the connections and let go of the embedded server."""
-        if self._closed:
+        if self._closed or not self._owner:
             return
         if self._worker is not None:
             in_thread(self._worker.stop)
@@ -295,6 +328,57 @@ class MemoryStore:
         """
         return tuning.tune(labelled, budgets, wanted, progress)
 
+    # serving
+
+    def readiness(self) -> list[Check]:
+        """Say whether this store can serve: database, migrations, encoder, and the queue's age."""
+        return diagnosis.readiness(self)
+
+    def authenticate(self, token: str) -> ApiKey | None:
+        """Find a token's key, of any tenant; None where it is unknown, expired or revoked.
+
+        Needs a role that is a member of memstore_authenticator.
+        """
+        return api_keys.authenticate(self._db, token)
+
+    def create_key(
+        self,
+        name: str,
+        *,
+        scopes: Iterable[str],
+        agents: Iterable[str] | None = None,
+        users: Iterable[str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> NewKey:
+        """Make an API key of this tenant. Its token is in the answer and nowhere else.
+
+        `agents` and `users` bind it to those ids. Needs the owner's role, as do the others.
+        """
+        return api_keys.create(
+            self._db, self.settings.tenant, name, scopes, agents, users, expires_at
+        )
+
+    def keys(self) -> list[ApiKey]:
+        """List the tenant's API keys, oldest first, those that ended too."""
+        return api_keys.listed(self._db, self.settings.tenant)
+
+    def revoke_key(self, key_id: str) -> ApiKey:
+        """End an API key now. Raises `NotFound`."""
+        return api_keys.revoke(self._db, self.settings.tenant, key_id)
+
+    def rotate_key(
+        self,
+        key_id: str,
+        *,
+        grace: timedelta = api_keys.NO_GRACE,
+        expires_at: datetime | None = None,
+    ) -> NewKey:
+        """Make a key with the same rights, and end the old one after a time of grace.
+
+        Raises `NotFound`, and `InvalidInput` for a key that has ended.
+        """
+        return api_keys.rotate(self._db, self.settings.tenant, key_id, grace, expires_at)
+
     # encoders and their spaces
 
     def encoder(self) -> Encoder | None:
@@ -304,14 +388,28 @@ class MemoryStore:
         """
         if self._space is None:
             return None
-        with self._lock:
-            encoder = in_thread(self._encoders.get)
+        encoder = self._encoders.loaded
+        if encoder is None:
+            with self._lock:
+                encoder = in_thread(self._encoders.get)
         if encoder.dimension != self._space.dimension:
             raise EncoderMismatch(
                 f"{encoder.name!r} gives {encoder.dimension} dimensions, its space has "
                 f"{self._space.dimension}: it is another model under the same name"
             )
         return encoder
+
+    def _query_encoder(self) -> Encoder | None:
+        """Return the encoder for a query: behind the limit, where there is one.
+
+        Raises `TooBusy` while another call loads it, if queries are not to wait.
+        """
+        if self._limit is None:
+            return self.encoder()
+        if self._encoders.loaded is None and self._lock.locked():
+            raise TooBusy("the encoder is being loaded")
+        encoder = self.encoder()
+        return None if encoder is None else self._limit.of(encoder)
 
     def spaces(self) -> list[Space]:
         """List the spaces: the one that serves, those being filled, those retained."""

@@ -31,6 +31,11 @@ class EncoderSource:
             return self._encoder.name
         return None if self._name is None else resolve(self._name, self._cache_dir).name
 
+    @property
+    def loaded(self) -> Encoder | None:
+        """The encoder, if it was loaded."""
+        return self._encoder
+
     def dimension(self) -> int:
         """Return the vectors' dimension, loading the encoder only where it is not known."""
         return _KNOWN_DIMENSIONS.get(self.name or "") or self.get().dimension

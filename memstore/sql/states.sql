@@ -36,6 +36,14 @@ WHERE m.memory_id = %(memory_id)s AND s.created_at <= %(as_of)s
 ORDER BY s.version DESC
 LIMIT 1;
 
+-- name: state_of_request
+-- What was saved under an idempotency key.
+SELECT s.version, s.schema_name, s.schema_version, s.document, s.marks, s.log_position, s.kind, s.author,
+    s.reason, s.created_at, m.last_position AS log_end, s.request_digest
+FROM memstore.memories AS m
+JOIN memstore.state_versions AS s USING (memory_id)
+WHERE m.memory_id = %(memory_id)s AND s.idempotency_key = %(key)s;
+
 -- name: state_history
 -- Newest first, a keyset page below a version.
 SELECT version, schema_name, schema_version, log_position, kind, author, reason, created_at
@@ -54,11 +62,11 @@ RETURNING last_position, clock_timestamp() AS saved_at;
 -- name: insert_state
 INSERT INTO memstore.state_versions (
     memory_id, version, tenant_id, schema_name, schema_version, document, marks, log_position,
-    kind, author, reason, created_at)
+    kind, author, reason, created_at, idempotency_key, request_digest)
 VALUES (
     %(memory_id)s, %(version)s, %(tenant_id)s, %(schema_name)s, %(schema_version)s,
     %(document)s::json, %(marks)s::json, %(log_position)s, %(kind)s, %(author)s, %(reason)s,
-    %(created_at)s);
+    %(created_at)s, %(idempotency_key)s, %(request_digest)s);
 
 -- name: stored_states
 -- A keyset page of every stored version that is of a schema.
