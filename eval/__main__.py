@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
-from eval import datasets, runner, systems
-from memstore import MemoryStore, MemstoreError, Settings
+from eval import ablate as ablation
+from eval import compare as comparison
+from eval import datasets, results, runner, systems, tables
+from eval.bench import bench
+from eval.opening import bars, opened
+from memstore import MemstoreError
 
-
-@click.group()
-def main() -> None:
-    """Measure how well the evidence for a question is found."""
+FORMS = ("generic", "locomo", "longmemeval")
+EXISTING = click.Path(exists=True, path_type=Path)
+ANY = click.Path(path_type=Path)
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers with commas between."""
+    """Whole numbers from 1 up, with commas between."""
 
     name = "numbers"
 
@@ -32,114 +29,133 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         if isinstance(value, tuple):
             return value
         try:
-            return tuple(int(part) for part in str(value).split(",") if part)
+            numbers = tuple(int(part) for part in str(value).split(",") if part.strip())
         except ValueError:
-            self.fail(f"{value!r} is no list of numbers", param, ctx)
+            numbers = (0,)
+        if min(numbers, default=1) < 1:
+            self.fail(f"{value!r} is no list of token counts such as 1024,2048", param, ctx)
+        return numbers
 
 
-@contextmanager
-def opened(keep: Path | None) -> Iterator[tuple[MemoryStore, str]]:
-    """Open a store of its own: in a folder to keep, or in one that goes when it is done."""
-    with tempfile.TemporaryDirectory(prefix="memstore-eval-") as folder:
-        settings = Settings(encode_in_background=False)
-        with MemoryStore.embedded(keep or folder, settings=settings) as store:
-            yield store, store.url
+def loaded(dataset: str, path: Path) -> datasets.Dataset:
+    try:
+        return datasets.load(dataset, path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise click.ClickException(f"{path} cannot be read as {dataset}: {what}") from error
+
+
+@click.group()
+def main() -> None:
+    """Measure how well the evidence for a question is found, and how fast."""
+
+
+main.add_command(bench)
 
 
 @main.command()
-@click.option("--dataset", type=click.Choice(sorted(datasets.LOADERS)), required=True)
-@click.option("--path", type=click.Path(exists=True, path_type=Path), required=True)
+@click.option("--dataset", type=click.Choice(FORMS), required=True, help="The form of the data.")
+@click.option("--path", type=EXISTING, required=True, help="The file, or for generic the folder.")
 @click.option("--system", type=click.Choice(systems.NAMES), default="memstore", show_default=True)
 @click.option("--budget", type=Numbers(), default=(), help="Token budgets, such as 1024,2048,4096.")
-@click.option("--json", "out", type=click.Path(path_type=Path), help="Write the result here.")
-@click.option(
-    "--keep", type=click.Path(path_type=Path), help="Keep the encoded store in this folder."
-)
-@click.option(
-    "--trec", type=click.Path(path_type=Path), help="Write TREC run and qrels files here."
-)
+@click.option("--json", "out", type=ANY, help="Write the result here.")
+@click.option("--trec", type=ANY, help="Write TREC run and qrels files into this folder.")
+@click.option("--keep", type=ANY, help="Keep the encoded store in this folder.")
+@click.option("--encoder", help="A sentence-transformers model by name or path.")
 def run(
     dataset: str,
     path: Path,
     system: str,
     budget: tuple[int, ...],
     out: Path | None,
-    keep: Path | None,
     trec: Path | None,
+    keep: Path | None,
+    encoder: str | None,
 ) -> None:
     """Run one system over one data set and print what it found."""
+    data = loaded(dataset, path)
     try:
-        loaded = datasets.load(dataset, path)
-    except (OSError, ValueError, KeyError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    try:
-        with opened(keep) as (store, url), Progress(*columns, console=Console(stderr=True)) as bar:
-            tasks: dict[str, Any] = {}
-
-            def progress(step: str, done: int, total: int) -> None:
-                if step not in tasks:
-                    tasks[step] = bar.add_task(step)
-                bar.update(tasks[step], completed=done, total=total)
-
-            outcome = runner.run(store, url, loaded, system, budget, progress=progress)
+        with opened(keep, encoder) as store, bars() as told:
+            outcome = runner.run(store, data, system, budget, progress=told)
     except MemstoreError as error:
         raise click.ClickException(str(error)) from error
-    result = runner.summary(outcome)
+    result = results.summary(outcome)
     if out is not None:
-        out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        results.write_json(result, out)
     if trec is not None:
-        write_trec(outcome, trec)
-    show(result)
+        results.write_trec(outcome, trec)
+    tables.show(result, Console(highlight=False))
 
 
-def write_trec(outcome: runner.Outcome, folder: Path) -> None:
-    """Write ``run.txt`` and ``qrels.txt`` as trec_eval reads them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "run.txt").open("w", encoding="utf-8") as stream:
-        for qid, ranked in outcome.runs.items():
-            for rank, document in enumerate(dict.fromkeys(ranked), 1):
-                stream.write(f"{qid} Q0 {document} {rank} {1 / rank:.6f} {outcome.system}\n")
-    with (folder / "qrels.txt").open("w", encoding="utf-8") as stream:
-        for qid, evidence in outcome.qrels.items():
-            for document in evidence:
-                stream.write(f"{qid} 0 {document} 1\n")
+def result(path: Path) -> results.Result:
+    try:
+        return results.read_json(path)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
 
 
-SHOWN = ("R@1", "R@5", "R@10", "R@20", "R@50", "All@10", "Success@10", "nDCG@10", "RR")
+@main.command()
+@click.argument("a", type=EXISTING)
+@click.argument("b", type=EXISTING)
+@click.option("--measure", "-m", "wanted", multiple=True, help="Compare by this: R@10, 2048 all.")
+@click.option("--examples", default=10, show_default=True, help="Questions that moved most.")
+def compare(a: Path, b: Path, wanted: tuple[str, ...], examples: int) -> None:
+    """Compare two results of `run --json`, question by question."""
+    try:
+        both = comparison.compare(result(a), result(b))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    for name in wanted:
+        if not both.values(name, both.qids)[0]:
+            raise click.ClickException(f"no question has {name!r} in both results")
+    comparison.show(both, wanted or tuple(both.measures()), examples, Console(highlight=False))
 
 
-def show(result: dict[str, Any]) -> None:
-    """Print a result as tables."""
-    console = Console(highlight=False)
-    console.print(
-        f"{result['system']} on {result['dataset']} with {result['encoder']}: "
-        f"{result['n_queries']} questions, {result['n_messages']} messages"
-        + (
-            f", {result['dropped']} questions without evidence left out"
-            if result["dropped"]
-            else ""
-        )
-    )
-    table = Table(box=None)
-    for column in ("", "n", *SHOWN):
-        table.add_column(column, justify="right")
-    rows = [("all", result["n_queries"], result["metrics"])]
-    rows += [(name, row["n_queries"], row) for name, row in result["by_category"].items()]
-    for name, count, row in rows:
-        table.add_row(name, str(count), *(f"{row[measure]:.3f}" for measure in SHOWN))
-    console.print(table)
-    for name, (low, high) in result["intervals"].items():
-        console.print(f"{name} 95 % interval {low:.3f} to {high:.3f}")
-    for budget, row in result["metrics"]["budget"].items():
-        console.print(
-            f"{budget} tokens: all evidence {row['all']:.3f}, any {row['any']:.3f}, "
-            f"fraction {row['fraction']:.3f}, tokens used {row['tokens']:.0f}"
-        )
-    times = result["milliseconds"].items()
-    console.print(
-        "ms p50/p95: " + ", ".join(f"{k} {v['p50']:.1f}/{v['p95']:.1f}" for k, v in times)
-    )
+@main.command()
+@click.option("--dataset", type=click.Choice(FORMS), required=True, help="The form of the data.")
+@click.option("--path", type=EXISTING, required=True, help="The file, or for generic the folder.")
+@click.option("--budget", type=Numbers(), default=(2048,), help="Token budgets.  [default: 2048]")
+@click.option("--only", multiple=True, help="Leave out only this part; more than once for more.")
+@click.option("--json", "out", type=ANY, help="Write the result here.")
+@click.option("--markdown", type=ANY, help="Write the table, with intervals, here.")
+@click.option("--keep", type=ANY, help="Keep the encoded stores in and beside this folder.")
+def ablate(
+    dataset: str,
+    path: Path,
+    budget: tuple[int, ...],
+    only: tuple[str, ...],
+    out: Path | None,
+    markdown: Path | None,
+    keep: Path | None,
+) -> None:
+    """Leave out one part at a time: what is each worth?"""
+    data = loaded(dataset, path)
+    everything = {part.name: part for part in ablation.parts()}
+    for name in only:
+        if name not in everything:
+            raise click.ClickException(f"no part {name!r}; there are {', '.join(everything)}")
+    chosen = [part for name, part in everything.items() if not only or name in only]
+    try:
+        with bars() as told:
+            done = ablation.ablate(data, chosen, budget, keep=keep, progress=told)
+    except MemstoreError as error:
+        raise click.ClickException(str(error)) from error
+    if out is not None:
+        results.write_json(done.to_json(), out)
+    if markdown is not None:
+        markdown.write_text(ablation.markdown(done), encoding="utf-8")
+    ablation.show(done, Console(highlight=False))
+
+
+@main.command()
+@click.argument("files", type=EXISTING, nargs=-1, required=True)
+@click.option("--out", "-o", type=ANY, default=Path("report.html"), show_default=True)
+def report(files: tuple[Path, ...], out: Path) -> None:
+    """Lay results of `run --json` out side by side in one HTML file, with plots."""
+    from eval.report import page  # matplotlib takes its time
+
+    out.write_text(page([result(path) for path in files]), encoding="utf-8")
+    click.echo(f"{out}: {len(files)} results")
 
 
 if __name__ == "__main__":

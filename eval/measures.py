@@ -1,9 +1,10 @@
-"""Measures: ir-measures for the standard ones, All@k beside them, bootstrap intervals."""
+"""Measures: ir-measures for the standard ones, All@k beside them, intervals and paired tests."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import ir_measures
 import numpy as np
@@ -32,7 +33,7 @@ def per_query(qrels: Qrels, run: Run) -> dict[str, dict[str, float]]:
         for rank, document in enumerate(dict.fromkeys(ranked))
     ]
     result = {qid: dict.fromkeys(NAMES, 0.0) for qid in qrels}
-    for metric in ir_measures.iter_calc(_MEASURES, judged, scored):
+    for metric in ir_measures.iter_calc(_MEASURES, judged, scored) if judged else ():
         result[metric.query_id][str(metric.measure)] = float(metric.value)
     for qid, evidence in qrels.items():
         ranked = list(dict.fromkeys(run.get(qid, ())))
@@ -41,9 +42,16 @@ def per_query(qrels: Qrels, run: Run) -> dict[str, dict[str, float]]:
     return result
 
 
-def mean(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Average questions' measures by name."""
-    return {name: statistics.fmean(value[name] for value in values) for name in values[0]}
+def answer_rank(rank: int | None) -> dict[str, float]:
+    """Measure a question by the rank, from 1, of the first entry that holds an answer."""
+    found = {f"answer@{k}": float(rank is not None and rank <= k) for k in CUTOFFS}
+    return found | {"answer RR": 1 / rank if rank else 0.0}
+
+
+def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Average each measure over the questions that have it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: statistics.fmean(row[name] for row in rows if name in row) for name in names}
 
 
 def interval(
@@ -52,6 +60,56 @@ def interval(
     """Return a bootstrap percentile interval of the mean; the same draws every time."""
     array = np.asarray(values, np.float64)
     random = np.random.default_rng(seed)
-    means = array[random.integers(0, len(array), (draws, len(array)))].mean(axis=1)
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    drawn = [array[random.integers(0, len(array), len(array))].mean() for _ in range(draws)]
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """How much higher one system's measure is than another's, over the same questions.
+
+    `low` to `high` is the 95 % bootstrap interval of the mean `difference`; `p` the two-sided
+    probability of one as large if it were chance which system is which.
+    """
+
+    n: int
+    mean: float
+    other: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    wins: int
+    losses: int
+    ties: int
+
+
+def paired(values: Sequence[float], others: Sequence[float], *, draws: int = 10_000) -> Paired:
+    """Compare two systems question by question: a randomisation test, and a bootstrap interval.
+
+    The test flips the sign of each question's difference at random (Fisher's randomisation;
+    Smucker, Allan and Carterette 2007 recommend it for retrieval); the same draws every time.
+    """
+    first, second = np.asarray(values, np.float64), np.asarray(others, np.float64)
+    differences = first - second
+    observed = float(differences.mean())
+    moved = differences[differences != 0]
+    random = np.random.default_rng(7)
+    extreme = 0
+    for _ in range(draws):
+        signs = random.integers(0, 2, len(moved)) * 2 - 1
+        extreme += abs(float(signs @ moved)) / len(differences) >= abs(observed) - 1e-12
+    low, high = interval(differences.tolist())
+    return Paired(
+        n=len(differences),
+        mean=float(first.mean()),
+        other=float(second.mean()),
+        difference=observed,
+        low=low,
+        high=high,
+        p=(extreme + 1) / (draws + 1),
+        wins=int((differences > 0).sum()),
+        losses=int((differences < 0).sum()),
+        ties=int((differences == 0).sum()),
+    )

@@ -2,86 +2,103 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-from eval import measures, systems
+from eval import answers, systems
 from eval.datasets import Conversation, Dataset, Query
-from memstore import Budget, Hit, Memory, MemoryStore, Ranking, o200k
-from memstore.context import ContextInputs, assemble
+from memstore import Context, Event, Hit, Memory, MemoryStore, Ranking, StateSchema
+from memstore.render import Entry
 
 BATCH = 500
 AGENT = "eval"
+#: The budget in which a replay has everything; it is measured once more, by that name.
+UNLIMITED = "unlimited"
 
 Progress = Callable[[str, int, int], object]
+#: Is shown a conversation's events before they are encoded.
+Learn = Callable[[Sequence[Event]], object]
+Steps = dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question, what was found for it, and what was in its context at each budget.
+
+    `ranked` are message ids and `sessions` their sessions, best first; `answer_rank` is the
+    rank from 1 of the first entry that holds an accepted answer.
+    """
+
+    conversation: str
+    query: Query
+    ranked: tuple[str, ...]
+    sessions: tuple[str, ...]
+    expected_sessions: tuple[str, ...]
+    answer_rank: int | None
+    budgets: dict[str, dict[str, float]]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """All that was measured: one row a question, and the ranked ids for run files."""
+    """All that was measured. `searching` and `resuming` are milliseconds by step."""
 
     dataset: Dataset
     system: str
     encoder: str
-    qrels: dict[str, list[str]] = field(default_factory=dict)
-    runs: dict[str, list[str]] = field(default_factory=dict)
-    session_qrels: dict[str, list[str]] = field(default_factory=dict)
-    session_runs: dict[str, list[str]] = field(default_factory=dict)
-    categories: dict[str, str] = field(default_factory=dict)
-    budgets: dict[int, dict[str, dict[str, float]]] = field(default_factory=dict)
-    steps: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    asked: list[Asked] = field(default_factory=list)
+    searching: Steps = field(default_factory=lambda: defaultdict(list))
+    resuming: Steps = field(default_factory=lambda: defaultdict(list))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 def run(
     store: MemoryStore,
-    url: str,
     dataset: Dataset,
-    system: str,
+    system: str = "memstore",
     budgets: Sequence[int] = (),
     *,
     ranking: Ranking | None = None,
+    schema: StateSchema[Any] | None = None,
+    learn: Learn | None = None,
     progress: Progress = lambda step, done, total: None,
 ) -> Outcome:
     """Put every conversation into a memory of its own, then ask it its questions.
 
-    Appending again what a kept store holds already stores nothing twice. `ranking` replaces the
-    shipped one in the systems that search the store.
+    Nothing is stored or encoded twice in a store that is kept. `ranking` and `schema` replace
+    the shipped ones in the systems that search the store.
     """
     encoder = store.encoder()
     outcome = Outcome(dataset, system, encoder.name if encoder else "none")
-    outcome.budgets = {budget: {} for budget in budgets}
-    for number, conversation in enumerate(dataset.conversations):
-        memory = store.memory(agent=f"{AGENT}-{dataset.name}", user=conversation.id)
-        ids = fill(memory, conversation, outcome, progress)
-        made = (
-            systems.searched(memory, ranking, systems.DEPTH)
-            if ranking is not None
-            else systems.make(system, memory, url)
-        )
-        sessions = {m.id: m.event.session_id or "" for m in conversation.messages}
-        for query in conversation.queries:
-            started = perf_counter()
-            hits, steps = made(query)
-            outcome.seconds["search"] += perf_counter() - started
-            for step, milliseconds in steps.items():
-                outcome.steps[step].append(milliseconds)
-            record(outcome, query, [ids[hit.event.position] for hit in hits], sessions)
-            for budget in budgets:
-                outcome.budgets[budget][query.qid] = in_budget(
-                    memory, system, query, hits, ids, budget, ranking
-                )
-        progress("conversations", number + 1, len(dataset.conversations))
+    total, done = sum(1 for _ in dataset.queries), 0
+    for conversation in dataset.conversations:
+        memory = named(store, conversation, schema)
+        ids = fill(memory, conversation, outcome.seconds, learn, progress)
+        with systems.opened(system, memory, store.url, ranking) as made:
+            for query in conversation.queries:
+                outcome.asked.append(ask(made, conversation, query, ids, budgets, outcome))
+                done += 1
+                progress("questions", done, total)
     return outcome
 
 
+def named(
+    store: MemoryStore, conversation: Conversation, schema: StateSchema[Any] | None = None
+) -> Memory[Any]:
+    """Name a conversation's memory by its content, so that no other data set's gets into it."""
+    if schema is None:
+        return store.memory(agent=AGENT, user=conversation.digest())
+    return store.memory(agent=AGENT, user=conversation.digest(), schema=schema)
+
+
 def fill(
-    memory: Memory[Any], conversation: Conversation, outcome: Outcome, progress: Progress
+    memory: Memory[Any],
+    conversation: Conversation,
+    seconds: dict[str, float],
+    learn: Learn | None,
+    progress: Progress,
 ) -> dict[int, str]:
     """Append and encode a conversation; return the messages' ids by position."""
     started = perf_counter()
@@ -89,114 +106,100 @@ def fill(
     messages = conversation.messages
     for start in range(0, len(messages), BATCH):
         batch = messages[start : start + BATCH]
-        appended = memory.append([replace(m.event, idempotency_key=m.id) for m in batch])
+        appended = memory.append(
+            [replace(m.event, idempotency_key=str(start + n)) for n, m in enumerate(batch)]
+        )
         ids |= dict(zip(appended.positions, (m.id for m in batch), strict=True))
-    outcome.seconds["append"] += perf_counter() - started
+    seconds["append"] += perf_counter() - started
     started = perf_counter()
     total = memory.unencoded()
+    if learn is not None and total:
+        learn(systems.all_events(memory))
     memory.flush(progress=lambda left: progress("messages encoded", total - left, total))
-    outcome.seconds["encode"] += perf_counter() - started
+    seconds["encode"] += perf_counter() - started
     if not memory.state().version:
         # The state has absorbed the log: what is in the context is there because it was found.
-        memory.patch({}, reason="evaluation")
+        memory.patch(conversation.state or {}, reason="evaluation")
     return ids
 
 
-def record(outcome: Outcome, query: Query, ranked: list[str], sessions: dict[str, str]) -> None:
-    outcome.categories[query.qid] = query.category
-    outcome.qrels[query.qid] = list(query.evidence)
-    outcome.runs[query.qid] = ranked
-    outcome.session_qrels[query.qid] = list(dict.fromkeys(sessions[e] for e in query.evidence))
-    outcome.session_runs[query.qid] = list(dict.fromkeys(sessions[m] for m in ranked))
-
-
-def in_budget(
-    memory: Memory[Any],
-    system: str,
+def ask(
+    system: systems.System,
+    conversation: Conversation,
     query: Query,
-    hits: Sequence[Hit],
     ids: dict[int, str],
-    budget: int,
-    ranking: Ranking | None,
-) -> dict[str, float]:
-    """Render a context and look for the evidence in it: all, any, fraction, and the tokens.
+    budgets: Sequence[int],
+    outcome: Outcome,
+) -> Asked:
+    """Rank for one question, and render its context at each budget."""
+    started = perf_counter()
+    hits, steps = system.rank(query)
+    outcome.seconds["search"] += perf_counter() - started
+    add(outcome.searching, steps)
+    sizes = {str(budget): budget for budget in budgets}
+    if isinstance(system, systems.Full):
+        sizes[UNLIMITED] = systems.UNLIMITED
+    contexts: dict[str, dict[str, float]] = {}
+    for name, budget in sizes.items():
+        started = perf_counter()
+        context = system.context(query, hits, budget)
+        outcome.seconds["resume"] += perf_counter() - started
+        add(outcome.resuming, context.milliseconds)
+        contexts[name] = in_context(context, query, ids)
+    ranked = [ids[hit.event.position] for hit in hits[: systems.DEPTH]]
+    session_of = {m.id: m.event.session_id for m in conversation.messages}
+    expected = query.sessions or [session_of[e] for e in query.evidence]
+    return Asked(
+        conversation.id,
+        query,
+        tuple(ranked),
+        tuple(dict.fromkeys(s for m in ranked if (s := session_of[m]) is not None)),
+        tuple(dict.fromkeys(s for s in expected if s is not None)),
+        first_answer(hits[: systems.DEPTH], query),
+        contexts,
+    )
 
-    memstore resumes as its users do; the other systems' entries are rendered by the same
-    assembly, in the order in which they ranked them.
-    """
-    if system in systems.RANKINGS:
-        context = memory.resume(
-            query.question, budget=budget, ranking=ranking or systems.RANKINGS[system]
-        )
-    else:
-        inputs = ContextInputs(now=datetime.now(UTC), task=query.question, hits=hits)
-        context = assemble(inputs, Budget(budget), o200k())
-    shown = {ids[e.position] for e in (*context.retrieved, *context.tail) if covers(e)}
-    found = sum(e in shown for e in query.evidence)
-    return {
-        "all": float(found == len(query.evidence)),
-        "any": float(found > 0),
-        "fraction": found / len(query.evidence),
-        "tokens": float(context.tokens.total),
-    }
+
+def add(steps: Steps, milliseconds: dict[str, float]) -> None:
+    for step, value in milliseconds.items():
+        steps[step].append(value)
 
 
-def covers(entry: Any) -> bool:
+def first_answer(hits: Sequence[Hit], query: Query) -> int | None:
+    wanted = answers.pattern(query.answers)
+    if wanted is None:
+        return None
+    texts = (answers.folded(hit.event.content) for hit in hits)
+    return next((rank for rank, text in enumerate(texts, 1) if wanted.search(text)), None)
+
+
+def in_context(context: Context, query: Query, ids: dict[int, str]) -> dict[str, float]:
+    """Look for the evidence, and for an accepted answer, in what a context shows."""
+    entries = (*context.retrieved, *context.tail)
+    row = {"tokens": float(context.tokens.total)}
+    if query.evidence:
+        shown = {ids[entry.position] for entry in entries if covers(entry)}
+        found = sum(e in shown for e in query.evidence)
+        row |= {
+            "all": float(found == len(query.evidence)),
+            "any": float(found > 0),
+            "fraction": found / len(query.evidence),
+        }
+    if wanted := answers.pattern(query.answers):
+        texts = (answers.folded(shown_text(entry)) for entry in entries)
+        row["answer"] = float(any(wanted.search(text) for text in texts))
+    return row
+
+
+def shown_text(entry: Entry) -> str:
+    return entry.body if entry.cut is None else entry.body[entry.cut[0] : entry.cut[1]]
+
+
+def covers(entry: Entry) -> bool:
     """Tell whether an entry is shown whole, or the passage that matched best in it is."""
     if entry.cut is None:
         return True
     if entry.hit is None or entry.hit.span is None:
         return False
     start, stop = entry.hit.span
-    middle = (start + stop) // 2
-    return bool(entry.cut[0] <= middle < entry.cut[1])
-
-
-def summary(outcome: Outcome) -> dict[str, Any]:
-    """Boil an outcome down to one JSON object: means, intervals, by category, times."""
-    rows = measures.per_query(outcome.qrels, outcome.runs)
-    session_rows = measures.per_query(outcome.session_qrels, outcome.session_runs)
-    categories: dict[str, list[str]] = defaultdict(list)
-    for qid, category in outcome.categories.items():
-        categories[category].append(qid)
-
-    def means(qids: Sequence[str]) -> dict[str, Any]:
-        return {
-            **measures.mean([rows[qid] for qid in qids]),
-            "session": measures.mean([session_rows[qid] for qid in qids]),
-            "budget": {
-                str(budget): measures.mean([by_query[qid] for qid in qids])
-                for budget, by_query in outcome.budgets.items()
-            },
-        }
-
-    everything = list(rows)
-    return {
-        "dataset": outcome.dataset.name,
-        "system": outcome.system,
-        "encoder": outcome.encoder,
-        "n_queries": len(rows),
-        "n_messages": sum(len(c.messages) for c in outcome.dataset.conversations),
-        "dropped": outcome.dataset.dropped,
-        "metrics": means(everything),
-        "intervals": {
-            name: measures.interval([rows[qid][name] for qid in everything])
-            for name in ("R@10", "All@10", "nDCG@10", "RR")
-        },
-        "by_category": {
-            category: {"n_queries": len(qids)} | means(qids)
-            for category, qids in sorted(categories.items())
-        },
-        "milliseconds": {
-            step: {"p50": statistics.median(values), "p95": quantile(values, 0.95)}
-            for step, values in outcome.steps.items()
-        },
-        "seconds": dict(outcome.seconds),
-        "per_query": rows,
-        "per_query_budget": {str(budget): by_query for budget, by_query in outcome.budgets.items()},
-    }
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+    return entry.cut[0] <= (start + stop) // 2 < entry.cut[1]

@@ -1,4 +1,4 @@
-"""One finding about a database's fitness."""
+"""Findings about a database's fitness."""
 
 from __future__ import annotations
 
@@ -12,3 +12,12 @@ class Check:
     name: str
     ok: bool
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits for a vector: how many entries, how many of them failed, seconds of the oldest."""
+
+    entries: int = 0
+    failing: int = 0
+    age: float = 0.0

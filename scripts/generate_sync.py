@@ -21,7 +21,12 @@ BY_HAND = "runtime.py"
 HEADER = "# generated from memstore/_async by scripts/generate_sync.py: edit there\n"
 
 #: Besides these, every AsyncName becomes Name.
-NAMES = {"_async": "_sync", "aclose": "close", "asynccontextmanager": "contextmanager"}
+NAMES = {
+    "_async": "_sync",
+    "aclose": "close",
+    "aiter_lines": "iter_lines",
+    "asynccontextmanager": "contextmanager",
+}
 
 #: What unasync leaves alone: strings, comments and docstrings.
 WORDS = (

@@ -10,7 +10,7 @@ import psycopg
 from memstore import sql
 from memstore._async import migrations, spaces
 from memstore._async.database import WORKER, AsyncDatabase
-from memstore.diagnosis import Check
+from memstore.diagnosis import Backlog, Check
 from memstore.errors import MemstoreError
 
 if TYPE_CHECKING:
@@ -131,10 +131,18 @@ async def readiness(store: AsyncMemoryStore) -> list[Check]:
         return checks
     ready = store._encoders.loaded is not None
     checks.append(Check("encoder", ready, space.encoder if ready else "not loaded"))
-    async with db.transaction(WORKER) as conn:
-        queues = await (await conn.execute(sql.statement("queue_age"))).fetchall()
-    found = next((queue for queue in queues if queue["space_id"] == space.space_id), None)
-    age = (datetime.now(UTC) - found["oldest"]).total_seconds() if found else 0.0
-    waiting = found["waiting"] if found else 0
-    checks.append(Check("queue", True, f"{waiting} entries wait, the oldest for {age:.0f} s"))
+    queue = await backlog(store)
+    detail = f"{queue.entries} entries wait, the oldest for {queue.age:.0f} s"
+    checks.append(Check("queue", True, detail))
     return checks
+
+
+async def backlog(store: AsyncMemoryStore) -> Backlog:
+    """Measure the queue of the space that serves, over all tenants."""
+    async with store._db.transaction(WORKER) as conn:
+        queues = await (await conn.execute(sql.statement("queue_age"))).fetchall()
+    for queue in queues:
+        if store._space is not None and queue["space_id"] == store._space.space_id:
+            age = (datetime.now(UTC) - queue["oldest"]).total_seconds()
+            return Backlog(queue["waiting"], queue["failing"], max(0.0, age))
+    return Backlog()

@@ -27,7 +27,7 @@ from memstore._async.memory import AsyncMemory
 from memstore._async.runtime import Lock, in_thread
 from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
-from memstore.diagnosis import Check
+from memstore.diagnosis import Backlog, Check
 from memstore.encoding.limited import EncoderLimit
 from memstore.encoding.source import EncoderSource
 from memstore.errors import (
@@ -338,6 +338,10 @@ class AsyncMemoryStore:
     async def readiness(self) -> list[Check]:
         """Say whether this store can serve: database, migrations, encoder, and the queue's age."""
         return await diagnosis.readiness(self)
+
+    async def backlog(self) -> Backlog:
+        """Measure what waits for a vector, over all tenants."""
+        return await diagnosis.backlog(self)
 
     async def authenticate(self, token: str) -> ApiKey | None:
         """Find a token's key, of any tenant; None where it is unknown, expired or revoked.

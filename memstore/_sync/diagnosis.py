@@ -11,7 +11,7 @@ import psycopg
 from memstore import sql
 from memstore._sync import migrations, spaces
 from memstore._sync.database import WORKER, Database
-from memstore.diagnosis import Check
+from memstore.diagnosis import Backlog, Check
 from memstore.errors import MemstoreError
 
 if TYPE_CHECKING:
@@ -130,10 +130,18 @@ def readiness(store: MemoryStore) -> list[Check]:
         return checks
     ready = store._encoders.loaded is not None
     checks.append(Check("encoder", ready, space.encoder if ready else "not loaded"))
-    with db.transaction(WORKER) as conn:
-        queues = (conn.execute(sql.statement("queue_age"))).fetchall()
-    found = next((queue for queue in queues if queue["space_id"] == space.space_id), None)
-    age = (datetime.now(UTC) - found["oldest"]).total_seconds() if found else 0.0
-    waiting = found["waiting"] if found else 0
-    checks.append(Check("queue", True, f"{waiting} entries wait, the oldest for {age:.0f} s"))
+    queue = backlog(store)
+    detail = f"{queue.entries} entries wait, the oldest for {queue.age:.0f} s"
+    checks.append(Check("queue", True, detail))
     return checks
+
+
+def backlog(store: MemoryStore) -> Backlog:
+    """Measure the queue of the space that serves, over all tenants."""
+    with store._db.transaction(WORKER) as conn:
+        queues = (conn.execute(sql.statement("queue_age"))).fetchall()
+    for queue in queues:
+        if store._space is not None and queue["space_id"] == store._space.space_id:
+            age = (datetime.now(UTC) - queue["oldest"]).total_seconds()
+            return Backlog(queue["waiting"], queue["failing"], max(0.0, age))
+    return Backlog()

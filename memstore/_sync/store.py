@@ -28,7 +28,7 @@ from memstore._sync.memory import Memory
 from memstore._sync.runtime import Lock, in_thread
 from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
-from memstore.diagnosis import Check
+from memstore.diagnosis import Backlog, Check
 from memstore.encoding.limited import EncoderLimit
 from memstore.encoding.source import EncoderSource
 from memstore.errors import (
@@ -333,6 +333,10 @@ class MemoryStore:
     def readiness(self) -> list[Check]:
         """Say whether this store can serve: database, migrations, encoder, and the queue's age."""
         return diagnosis.readiness(self)
+
+    def backlog(self) -> Backlog:
+        """Measure what waits for a vector, over all tenants."""
+        return diagnosis.backlog(self)
 
     def authenticate(self, token: str) -> ApiKey | None:
         """Find a token's key, of any tenant; None where it is unknown, expired or revoked.

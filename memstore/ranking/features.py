@@ -112,5 +112,8 @@ def session_coverage(frame: Frame, tf: Floats, weights: Floats) -> Floats:
 def matching(frame: Frame, rows: Integers, pattern: re.Pattern[str]) -> Floats:
     """Mark those of the given rows whose text the pattern is found in."""
     result = np.zeros(len(frame))
-    result[[row for row in rows.tolist() if pattern.search(frame.text[row].casefold())]] = 1.0
+    found: list[int] = [
+        int(row) for row in rows if pattern.search(str(frame.text[int(row)]).casefold())
+    ]
+    result[found] = 1.0
     return result

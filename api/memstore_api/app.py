@@ -1,0 +1,140 @@
+"""The application: routes, errors as problems, and what starts and stops with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from importlib import metadata
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from memstore import AsyncMemoryStore, Encoder, InvalidInput, MemstoreError
+from memstore.problems import MEDIA_TYPE
+from memstore_api import bodies, examples, routes_log, routes_recall, routes_server, routes_state
+from memstore_api.edge import Edge, Refused
+from memstore_api.measures import Measures
+from memstore_api.replies import Problem, problem_of
+from memstore_api.service import Service
+from memstore_api.settings import ServerSettings
+
+logger = logging.getLogger("memstore.server")
+
+SPARE_THREADS = 8
+
+
+def create_app(
+    settings: ServerSettings | None = None, *, encoder: str | Encoder | None = "default"
+) -> FastAPI:
+    """Make the application. Its lifespan opens the store and closes it.
+
+    `encoder` is as in `MemoryStore.connect`. Raises `ConfigurationError` for settings that do
+    not go together.
+    """
+    settings = settings or ServerSettings()
+    service, measures = Service(settings, encoder), Measures()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        # Blocking work of each request finds a thread: what is bounded is the requests.
+        threads = ThreadPoolExecutor(settings.max_requests + SPARE_THREADS, "memstore")
+        asyncio.get_running_loop().set_default_executor(threads)
+        store = await service.open()
+        loading = asyncio.create_task(load_encoder(store))
+        try:
+            yield
+        finally:
+            loading.cancel()
+            await service.close()
+
+    app = FastAPI(
+        title="memstore",
+        summary="The memory that an agent keeps when its process does not survive",
+        version=metadata.version("memstore"),
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        responses={
+            "default": {
+                "description": "A problem (RFC 9457)",
+                "content": {MEDIA_TYPE: {"example": examples.PROBLEM}},
+            }
+        },
+    )
+    app.state.service = service
+    app.state.measures = measures
+    app.add_middleware(Edge, settings=settings, measures=measures)
+    for part in (routes_log, routes_state, routes_recall, routes_server):
+        app.include_router(part.router)
+    add_handlers(app)
+    return app
+
+
+async def load_encoder(store: AsyncMemoryStore) -> None:
+    """Load the encoder while requests are answered already, by words alone."""
+    try:
+        await store.encoder()
+    except MemstoreError as error:
+        logger.error("the encoder can't be loaded: %s", error)
+    except Exception as error:
+        logger.error("the encoder can't be loaded: %s", type(error).__name__)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer every error as a problem."""
+
+    @app.exception_handler(MemstoreError)
+    async def refused(request: Request, error: MemstoreError) -> Response:
+        answer = problem_of(error, request.state.request_id)
+        if answer.status_code >= 500:
+            logger.error(
+                "request %s: %s: %s", request.state.request_id, type(error).__name__, error
+            )
+        return answer
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        return problem_of(
+            InvalidInput(first["msg"], path=str(first["loc"][-1])), request.state.request_id
+        )
+
+    @app.exception_handler(bodies.Malformed)
+    async def malformed(request: Request, error: bodies.Malformed) -> Response:
+        return problem_of(error.error, request.state.request_id, status=400)
+
+    @app.exception_handler(Refused)
+    async def too_much(request: Request, error: Refused) -> Response:
+        answer = problem_of(error.error, request.state.request_id, status=error.status)
+        answer.headers["Connection"] = "close"  # the rest of the body is not read
+        return answer
+
+    @app.exception_handler(bodies.UnsupportedType)
+    async def unsupported(request: Request, error: bodies.UnsupportedType) -> Response:
+        return plain(415, f"send {' or '.join(error.taken)}", {"Accept": ", ".join(error.taken)})
+
+    @app.exception_handler(routes_state.PreconditionMissing)
+    async def unconditional(request: Request, _: routes_state.PreconditionMissing) -> Response:
+        return plain(428, "a whole state needs If-Match with the version that it builds on")
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        return plain(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+def plain(status: int, detail: str, headers: dict[str, str] | None = None) -> Problem:
+    """Answer with a problem that is HTTP's own."""
+    problem = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+    }
+    return Problem(problem, headers or {})

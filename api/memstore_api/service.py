@@ -1,0 +1,86 @@
+"""What a running server holds: the store, a view of it for each tenant, schemas, the gate."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from memstore import (
+    DEFAULT_SCHEMA,
+    AccessDenied,
+    AsyncMemoryStore,
+    ConfigurationError,
+    Encoder,
+    InvalidInput,
+    NotFound,
+    StateSchema,
+)
+from memstore_api.access import Gate
+from memstore_api.settings import ServerSettings
+
+
+class Service:
+    """One server's parts. Nothing of a client's is kept in it between requests."""
+
+    def __init__(self, settings: ServerSettings, encoder: str | Encoder | None) -> None:
+        self.settings = settings
+        self._encoder = encoder
+        self.gate = Gate(settings)
+        self._schemas = {
+            schema.name: schema for schema in (DEFAULT_SCHEMA, *map(imported, settings.schemas))
+        }
+        self._store: AsyncMemoryStore | None = None
+        self._views: dict[str, AsyncMemoryStore] = {}
+
+    @property
+    def store(self) -> AsyncMemoryStore:
+        if self._store is None:
+            raise ConfigurationError("the server has not started")
+        return self._store
+
+    async def open(self) -> AsyncMemoryStore:
+        """Open the store: the database at the settings' URL, or the embedded one."""
+        settings = self.settings
+        if settings.url is not None:
+            self._store = await AsyncMemoryStore.connect(encoder=self._encoder, settings=settings)
+        else:
+            self._store = await AsyncMemoryStore.embedded(encoder=self._encoder, settings=settings)
+        self._views = {settings.tenant: self._store}
+        return self._store
+
+    async def close(self) -> None:
+        store, self._store, self._views = self._store, None, {}
+        if store is not None:
+            await store.close()
+
+    async def for_tenant(self, tenant: str) -> AsyncMemoryStore:
+        """Return the store of a tenant; raises `AccessDenied` where there is no such tenant."""
+        store = self.store
+        if tenant not in self._views:
+            try:
+                self._views[tenant] = await store.for_tenant(tenant)
+            except NotFound as error:
+                raise AccessDenied("the key's tenant is not known here") from error
+        return self._views[tenant]
+
+    def schema(self, name: str | None) -> StateSchema[Any]:
+        """Return a schema by its name; without one it is the default."""
+        if name is None:
+            return DEFAULT_SCHEMA
+        if name not in self._schemas:
+            raise InvalidInput("no schema of that name is served", path="schema")
+        return self._schemas[name]
+
+
+def imported(name: str) -> StateSchema[Any]:
+    """Import a schema by ``module:NAME``."""
+    module, _, attribute = name.partition(":")
+    try:
+        schema = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # the operator's module may raise anything
+        raise ConfigurationError(
+            f"the schema {name!r} can't be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(schema, StateSchema):
+        raise ConfigurationError(f"{name!r} is no StateSchema")
+    return schema
