@@ -163,6 +163,21 @@ async def _write(
         )
 
 
+async def _written(
+    db: AsyncDatabase,
+    space: Space,
+    memory_id: UUID,
+    claimed: dict[int, dict[str, Any]],
+    encoded: Sequence[Encoded],
+) -> None:
+    """Write, once more where the connection is lost: else the claim would have to run out first."""
+    try:
+        await _write(db, space, memory_id, claimed, encoded)
+    except StorageError as error:
+        logger.warning("writing %d entries' vectors again: %s", len(encoded), error)
+        await _write(db, space, memory_id, claimed, encoded)
+
+
 def vector_text(vector: Any) -> str:
     """Write a vector in pgvector's text form."""
     return "[" + ",".join(f"{value:.6g}" for value in vector.tolist()) + "]"
@@ -188,7 +203,7 @@ async def encode_some(
     )
     encoded = await _encoded(encoder, pairs, held)
     if not isinstance(encoded, Exception):
-        await _write(db, space, memory_id, claimed, encoded)
+        await _written(db, space, memory_id, claimed, encoded)
         return len(pairs)
     done, last = 0, encoded
     for pair in pairs:
@@ -205,7 +220,7 @@ async def encode_some(
             async with db.transaction(WORKER) as conn:
                 await conn.execute(sql.statement("postpone_entry"), postponed)
         else:
-            await _write(db, space, memory_id, claimed, encoded)
+            await _written(db, space, memory_id, claimed, encoded)
             done += 1
     if not done:
         raise EncoderFailed(f"the encoder failed: {last}") from last

@@ -158,6 +158,21 @@ def _write(
         )
 
 
+def _written(
+    db: Database,
+    space: Space,
+    memory_id: UUID,
+    claimed: dict[int, dict[str, Any]],
+    encoded: Sequence[Encoded],
+) -> None:
+    """Write, once more where the connection is lost: else the claim would have to run out first."""
+    try:
+        _write(db, space, memory_id, claimed, encoded)
+    except StorageError as error:
+        logger.warning("writing %d entries' vectors again: %s", len(encoded), error)
+        _write(db, space, memory_id, claimed, encoded)
+
+
 def vector_text(vector: Any) -> str:
     """Write a vector in pgvector's text form."""
     return "[" + ",".join(f"{value:.6g}" for value in vector.tolist()) + "]"
@@ -181,7 +196,7 @@ def encode_some(db: Database, encoder: Encoder, space: Space, memory_id: UUID, l
     )
     encoded = _encoded(encoder, pairs, held)
     if not isinstance(encoded, Exception):
-        _write(db, space, memory_id, claimed, encoded)
+        _written(db, space, memory_id, claimed, encoded)
         return len(pairs)
     done, last = 0, encoded
     for pair in pairs:
@@ -198,7 +213,7 @@ def encode_some(db: Database, encoder: Encoder, space: Space, memory_id: UUID, l
             with db.transaction(WORKER) as conn:
                 conn.execute(sql.statement("postpone_entry"), postponed)
         else:
-            _write(db, space, memory_id, claimed, encoded)
+            _written(db, space, memory_id, claimed, encoded)
             done += 1
     if not done:
         raise EncoderFailed(f"the encoder failed: {last}") from last

@@ -15,17 +15,19 @@ ORDER BY min(due.available_at)
 LIMIT %(limit)s;
 
 -- name: claim_entries
--- A claim is a lease: should its holder die, the entries are due again when it runs out.
-UPDATE memstore.encoding_queue AS q
-SET attempts = q.attempts + 1, available_at = now() + %(lease)s
-FROM (
+-- A claim is a lease: should its holder die, the entries are due again when it runs out. The
+-- limit holds in a CTE alone: a sub-select may be run again for each row that it is joined to.
+WITH due AS MATERIALIZED (
     SELECT position
     FROM memstore.encoding_queue
     WHERE memory_id = %(memory_id)s AND space_id = %(space_id)s AND available_at <= now()
     ORDER BY position
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
-) AS due
+)
+UPDATE memstore.encoding_queue AS q
+SET attempts = q.attempts + 1, available_at = now() + %(lease)s
+FROM due
 WHERE q.memory_id = %(memory_id)s AND q.space_id = %(space_id)s AND q.position = due.position
 RETURNING q.position, q.attempts, q.enqueued_at;
 

@@ -1,0 +1,697 @@
+"""What the store survives, really done: killed writers, killed servers, ended sessions, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import psycopg
+import pytest
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from memstore import (
+    AsyncMemoryStore,
+    ConfigurationError,
+    MemoryStore,
+    NewEvent,
+    Settings,
+    StateSchema,
+    StorageError,
+)
+from tests.encoders import PATIENCE, Gated, HashEncoder
+from tests.stores import KINDS, QUIET, Blocking, connected, event_loop
+
+ROOT = Path(__file__).parent.parent
+
+
+def all_dead(family: list[Any]) -> bool:
+    return all(map(is_dead, family))
+
+
+def counted(acknowledged: list[Any], least: int) -> bool:
+    return sum(map(len, acknowledged)) >= least
+
+
+class Tally(BaseModel):
+    """A state that can be checked: how many events it has absorbed, and their numbers' sum."""
+
+    events: int = 0
+    total: int = 0
+
+
+TALLY = StateSchema("tally", 1, Tally)
+
+
+def eventually(check: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while not (found := check()):
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+    return found
+
+
+@contextmanager
+def python(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a script in a process of its own, its streams at hand; it is killed in the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def say(process: subprocess.Popen[str], *words: object) -> None:
+    assert process.stdin is not None
+    process.stdin.write(" ".join(map(str, words)) + "\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line, "the process ended instead of answering"
+    return line
+
+
+@contextmanager
+def administration(url: str) -> Iterator[psycopg.Connection[Any]]:
+    with closing(psycopg.connect(url, autocommit=True)) as conn:
+        yield conn
+
+
+def sessions(url: str, where: str = "true") -> list[int]:
+    """List the stores' backends in a database."""
+    with administration(url) as conn:
+        found = conn.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'memstore'"
+            f" AND datname = current_database() AND {where}".encode()
+        )
+        return [pid for (pid,) in found]
+
+
+def end_sessions(url: str, where: str = "true") -> int:
+    ended = sessions(url, where)
+    with administration(url) as conn:
+        conn.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", (ended,))
+    eventually(lambda: not set(ended) & set(sessions(url)))
+    return len(ended)
+
+
+@contextmanager
+def row_locked(url: str, memory: Any) -> Iterator[None]:
+    """Hold a memory's row, so that whoever appends to it waits in mid-transaction."""
+    with closing(psycopg.connect(url)) as conn:
+        conn.execute(
+            "SELECT FROM memstore.memories WHERE memory_id = %s FOR UPDATE",
+            (memory.identity.memory_id,),
+        )
+        yield
+
+
+WAITING = "wait_event_type = 'Lock'"
+
+
+# A writer that is killed
+
+
+WRITER = """
+import os, sys
+from memstore import MemoryStore, NewEvent
+from tests.stores import QUIET
+from tests.test_survival import TALLY, Tally
+
+def event(number):
+    return NewEvent(content=f"event {number}", payload=number, idempotency_key=f"key {number}")
+
+def acknowledge(number, position):
+    os.write(1, f"{number} {position}\\n".encode())
+
+def absorb(memory):
+    state = memory.state()
+    tail = memory.events(after=state.log_position, limit=10_000)
+    value = Tally(events=state.value.events + len(tail),
+                  total=state.value.total + sum(e.payload for e in tail))
+    return state, value
+
+def write(url, first, last):
+    with MemoryStore.connect(url, encoder=None, settings=QUIET) as store:
+        memory = store.memory(agent="a", user="u", schema=TALLY)
+        # It may be there already, if the one before died between the commit and its answer.
+        acknowledge(first, memory.append([event(first)]).position)
+        for number in range(first + 1, last + 1):
+            if number % 3:
+                receipt = memory.append([event(number)])
+            else:
+                state, value = absorb(memory)
+                value = Tally(events=value.events + 1, total=value.total + number)
+                receipt = memory.commit(
+                    events=[event(number)], state=value, expected_version=state.version).events
+            acknowledge(number, receipt.position)
+
+for line in sys.stdin:
+    first, last = map(int, line.split())
+    child = os.fork()
+    if not child:
+        os.write(1, f"{os.getpid()}\\n".encode())
+        write(sys.argv[1], first, last)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.write(1, b"ended\\n")
+"""
+
+
+def test_a_writer_killed_again_and_again_loses_and_repeats_nothing(database_url: str) -> None:
+    kills, chance = 25, random.Random()
+    acknowledged: dict[int, int] = {}
+    with python(WRITER, database_url) as process:
+        for run in range(kills + 1):
+            first = len(acknowledged) + 1
+            say(process, first, first + 8 if run == kills else 10**9)
+            writer = int(hear(process))
+            if run < kills:
+                answers = chance.randrange(12)
+                for _ in range(answers):
+                    number, position = map(int, hear(process).split())
+                    acknowledged[number] = position
+                time.sleep(chance.random() * (0.008 if answers else 0.1))
+                os.kill(writer, signal.SIGKILL)
+            while (line := hear(process)) != "ended":
+                number, position = map(int, line.split())
+                acknowledged[number] = position
+    assert sorted(acknowledged) == list(range(1, len(acknowledged) + 1))
+    with connected("sync", database_url) as store:
+        memory = store.memory(agent="a", user="u", schema=TALLY)
+        events = memory.events(limit=10_000)
+        assert [event.position for event in events] == list(range(1, len(events) + 1))
+        assert [event.payload for event in events] == list(acknowledged)  # each once, in order
+        assert {event.payload: event.position for event in events} == acknowledged
+        versions = memory.history(limit=10_000)
+        assert [v.version for v in versions] == list(range(len(versions), 0, -1))
+        assert len(versions) >= len(events) // 3 - kills
+        for version in versions:
+            absorbed = events[: version.log_position]
+            value = memory.state(version=version.version).value
+            assert version.log_position <= len(events)
+            assert value == Tally(events=len(absorbed), total=sum(e.payload for e in absorbed))
+        context = memory.resume("go on", budget=100_000)
+        assert [entry.position for entry in context.tail] == list(
+            range(versions[0].log_position + 1, len(events) + 1)
+        )
+
+
+# A server that is killed
+
+
+@pytest.fixture(scope="module")
+def pristine(scratch: Path) -> Path:
+    """The data folder of a store that was opened once, to be copied."""
+    path = scratch / "store"
+    MemoryStore.embedded(path, encoder=HashEncoder(), settings=QUIET).close()
+    return path
+
+
+@pytest.fixture
+def data_dir(scratch: Path, pristine: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        subprocess.run(["cp", "-a", pristine, f"{folder}/data"], check=True)
+        yield Path(folder) / "data"
+
+
+def kill_server(data_dir: Path) -> list[psutil.Process]:
+    """Kill a server, and return its processes: its sessions end a moment after it."""
+    lines = (data_dir / "postgres" / "postmaster.pid").read_text().splitlines()
+    postmaster = psutil.Process(int(lines[0]))
+    family = [postmaster, *postmaster.children()]
+    postmaster.kill()
+    return family
+
+
+def is_dead(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+@contextmanager
+def embedded(kind: str, data_dir: Path, settings: Settings = QUIET) -> Iterator[Any]:
+    if kind == "sync":
+        with MemoryStore.embedded(data_dir, encoder=HashEncoder(), settings=settings) as store:
+            yield store
+        return
+    with event_loop() as loop:
+        opening = AsyncMemoryStore.embedded(data_dir, encoder=HashEncoder(), settings=settings)
+        blocking = Blocking(asyncio.run_coroutine_threadsafe(opening, loop).result(), loop)
+        try:
+            yield blocking
+        finally:
+            blocking.close()
+
+
+@pytest.mark.parametrize("background", [False, True], ids=["alone", "with-its-worker"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_server_is_started_again_by_the_next_call(
+    kind: str, background: bool, data_dir: Path
+) -> None:
+    settings = Settings(encode_in_background=background, lease_seconds=1)
+    with embedded(kind, data_dir, settings) as store:
+        memory = store.memory(agent="a", user="u", schema=TALLY)
+        memory.commit(events=[{"content": "tea"}], state={"events": 1})
+        for run in range(2, 4):
+            # A call while the sessions still end would be one in mid-flight.
+            family = kill_server(data_dir)
+            eventually(partial(all_dead, family))
+            assert memory.append(content="road").position == run
+            assert memory.state().value == Tally(events=1)
+        memory.flush()
+        assert memory.search("tea").hits[0].event.position == 1
+        assert memory.resume("tea").state.version == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_killed_in_mid_transaction_fails_that_call_alone(
+    kind: str, data_dir: Path
+) -> None:
+    # The pool has no connection left then, and none comes by itself.
+    with embedded(kind, data_dir) as store, ThreadPoolExecutor() as threads:
+        memory = store.memory(agent="a", user="u")
+        memory.append(content="one", idempotency_key="1")
+        for number in ("2", "3"):
+            with row_locked(store.url, memory):
+                call = threads.submit(memory.append, content=number, idempotency_key=number)
+                eventually(lambda: sessions(store.url, WAITING))
+                kill_server(data_dir)
+                with pytest.raises(StorageError):
+                    call.result(PATIENCE)
+            receipt = memory.append(content=number, idempotency_key=number)
+            assert (receipt.position, receipt.repeated) == (int(number), ())
+        assert [event.content for event in memory.events()] == ["one", "2", "3"]
+
+
+def test_writers_go_on_through_a_server_that_is_killed_again_and_again(data_dir: Path) -> None:
+    writers, each = 4, 40
+    acknowledged: list[list[int]] = [[] for _ in range(writers)]
+    with embedded("sync", data_dir) as store, ThreadPoolExecutor() as threads:
+
+        def write(writer: int) -> None:
+            memory = store.memory(agent="a", user="u")
+            for n in range(each):
+                event = NewEvent(content=f"{writer}/{n}", idempotency_key=f"{writer}/{n}")
+                for _ in range(20):
+                    try:
+                        acknowledged[writer].append(memory.append([event]).position)
+                        break
+                    except StorageError:
+                        pass
+
+        running = [threads.submit(write, writer) for writer in range(writers)]
+        for done in (10, 50, 90):
+            eventually(partial(counted, acknowledged, done))
+            kill_server(data_dir)
+        for one in running:
+            one.result(PATIENCE)
+        events = store.memory(agent="a", user="u").events(limit=10_000)
+    assert [e.position for e in events] == list(range(1, writers * each + 1))
+    found = {e.content: e.position for e in events}
+    for writer, positions in enumerate(acknowledged):
+        assert positions == [found[f"{writer}/{n}"] for n in range(each)]
+
+
+TWO = """
+import sys
+from memstore import MemoryStore
+from tests.encoders import HashEncoder
+from tests.stores import QUIET
+print("ready", flush=True)
+sys.stdin.readline()
+with MemoryStore.embedded(sys.argv[1], encoder=HashEncoder(), settings=QUIET) as store:
+    memory = store.memory(agent="a", user="u")
+    for n in range(30):
+        memory.append(content=f"{sys.argv[2]} {n}", idempotency_key=f"{sys.argv[2]} {n}")
+        memory.update(lambda s: s.user_preferences.update({f"{sys.argv[2]} {n}": n}))
+    memory.flush()
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_two_processes_make_and_open_one_folder_at_once(scratch: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir=scratch) as folder,
+        python(TWO, f"{folder}/new", "left") as left,
+        python(TWO, f"{folder}/new", "right") as right,
+    ):
+        both = (left, right)
+        for expected in ("ready", "done"):
+            assert [hear(process) for process in both] == [expected] * 2
+            if expected == "ready":
+                for process in both:
+                    say(process)
+        with MemoryStore.embedded(f"{folder}/new", encoder=HashEncoder(), settings=QUIET) as store:
+            memory = store.memory(agent="a", user="u")
+            events = memory.events(limit=100)
+            assert [e.position for e in events] == list(range(1, 61))
+            for name in ("left", "right"):
+                said = [e.content for e in events if e.content.startswith(name)]
+                assert said == [f"{name} {n}" for n in range(30)]
+            state = memory.state()
+            assert (state.version, len(state.value.user_preferences)) == (60, 60)
+            for process in both:
+                say(process)
+                assert process.wait(PATIENCE) == 0
+            assert memory.search("left 7").unencoded == 0  # the last one out stops the server
+
+
+# Sessions that end
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sessions_that_ended_between_two_calls_are_replaced(database_url: str, kind: str) -> None:
+    settings = QUIET.model_copy(update={"pool_size": 4})
+    with (
+        connected(kind, database_url, HashEncoder(), settings) as store,
+        ThreadPoolExecutor() as threads,
+    ):
+        memory = store.memory(agent="a", user="u")
+        memory.append(content="first")
+        calls: list[Callable[[], Any]] = [
+            lambda: memory.append(content="tea"),
+            lambda: memory.events(),
+            lambda: memory.state(),
+            lambda: memory.update(lambda s: s.user_preferences.update(n=1)),
+            lambda: memory.search("tea"),
+            lambda: memory.resume("tea"),
+            lambda: memory.flush(),
+            lambda: memory.unencoded(),
+            lambda: store.spaces(),
+            lambda: list(store.memories()),
+        ]
+        for call in calls:
+            with row_locked(database_url, memory):
+                held = [threads.submit(memory.append, content="more") for _ in range(4)]
+                eventually(lambda: len(sessions(database_url, WAITING)) == 4)
+            for one in held:
+                one.result(PATIENCE)
+            assert end_sessions(database_url) == 4  # all that the pool holds
+            call()
+        assert len(memory.events()) == 2 + 4 * len(calls)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_session_that_ends_in_mid_transaction_leaves_nothing_half_written(
+    database_url: str, kind: str
+) -> None:
+    with connected(kind, database_url) as store, ThreadPoolExecutor() as threads:
+        memory = store.memory(agent="a", user="u", schema=TALLY)
+        memory.commit(events=[{"content": "one"}], state={"events": 1})
+        batch = [NewEvent(content=f"{n}", idempotency_key=f"{n}") for n in range(3)]
+        for call in (
+            lambda: memory.append(batch),
+            lambda: memory.commit(events=batch, state={"events": 4}),
+            lambda: memory.patch({"events": 9}),
+            lambda: memory.erase(),
+        ):
+            with row_locked(database_url, memory):
+                running = threads.submit(call)
+                eventually(lambda: sessions(database_url, WAITING))
+                assert end_sessions(database_url, WAITING) == 1
+                with pytest.raises(StorageError, match="terminating connection"):
+                    running.result(PATIENCE)
+            assert [event.content for event in memory.events()] == ["one"]
+            assert (memory.state().version, memory.state().value.events) == (1, 1)
+        with administration(database_url) as conn:
+            left = conn.execute(
+                "SELECT (SELECT count(DISTINCT position) FROM memstore.postings), last_position"
+                " FROM memstore.memories"
+            ).fetchone()
+        assert left == (1, 1)
+        assert memory.append(batch).positions == (2, 3, 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exhausted_pool_is_an_error_after_its_time_out(database_url: str, kind: str) -> None:
+    settings = QUIET.model_copy(update={"pool_size": 2, "connect_timeout": 0.5})
+    with connected(kind, database_url, settings=settings) as store, ThreadPoolExecutor() as threads:
+        memory = store.memory(agent="a", user="u")
+        memory.append(content="one")
+        with row_locked(database_url, memory):
+            held = [threads.submit(memory.append, content="held") for _ in range(2)]
+            eventually(lambda: len(sessions(database_url, WAITING)) == 2)
+            with pytest.raises(StorageError, match=r"no connection was free within 0\.5 s"):
+                memory.events()
+        assert sorted(one.result(PATIENCE).position for one in held) == [2, 3]
+        assert len(memory.events()) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_store_says_so(database_url: str, kind: str) -> None:
+    with connected(kind, database_url) as store:
+        memory = store.memory(agent="a", user="u")
+        store.close()
+        for call in (memory.events, memory.state, lambda: memory.append(content="x")):
+            with pytest.raises(StorageError, match="closed"):
+                call()
+
+
+@pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "host=/nowhere"])
+def test_a_database_that_is_not_there_is_an_error(url: str) -> None:
+    settings = QUIET.model_copy(update={"connect_timeout": 0.3})
+    with pytest.raises(StorageError, match="no connection"):
+        MemoryStore.connect(url, settings=settings)
+
+
+# Event loops and forks
+
+
+def test_a_store_used_from_another_event_loop_is_refused(database_url: str) -> None:
+    # trap 36
+    MemoryStore.prepare(database_url, encoder=HashEncoder(), settings=QUIET)
+
+    async def use(memory: Any) -> None:
+        for call in (
+            memory.append(content="x"),
+            memory.events(),
+            memory.state(),
+            memory.search("tea"),
+            memory.resume("tea"),
+            memory.flush(),
+            memory.update(lambda state: None),
+            store.spaces(),
+            store.close(),
+        ):
+            with pytest.raises(ConfigurationError, match="another event loop"):
+                await call
+
+    with event_loop() as loop:
+        opening = AsyncMemoryStore.connect(database_url, encoder=HashEncoder(), settings=QUIET)
+        store = asyncio.run_coroutine_threadsafe(opening, loop).result()
+        memory: Any = store.memory(agent="a", user="u")
+        asyncio.run(use(memory))
+        asyncio.run(use(memory))
+        own = Blocking(memory, loop)
+        assert own.append(content="x").position == 1
+        asyncio.run_coroutine_threadsafe(store.close(), loop).result()
+        with pytest.raises(StorageError, match="closed"):
+            own.events()
+
+
+FORKS = """
+import os, sys
+from memstore import MemoryStore, StorageError
+from tests.encoders import HashEncoder
+from tests.stores import QUIET
+
+class Threaded(HashEncoder):
+    def encode(self, texts):  # would hang in a child, which has none of a model's threads
+        print("encodes", flush=True)
+        return super().encode(texts)
+
+with MemoryStore.connect(sys.argv[1], encoder=Threaded(), settings=QUIET) as store:
+    memory = store.memory(agent="a", user="u")
+    memory.append(content="tea")
+    child = os.fork()
+    if not child:
+        for call in (memory.events, memory.state, memory.flush, lambda: memory.append(content="x"),
+                     lambda: memory.search("tea"), lambda: memory.resume("tea"), store.spaces):
+            try:
+                call()
+            except StorageError as error:
+                print(error, flush=True)
+        with MemoryStore.connect(sys.argv[1], encoder=HashEncoder(), settings=QUIET) as own:
+            print(own.memory(agent="a", user="u").append(content="child").position, flush=True)
+        sys.exit(0)  # closes the parent's store on its way, at a normal end
+    os.waitpid(child, 0)
+    print("parent", flush=True)
+    sys.stdin.readline()
+    print(len(memory.events()), flush=True)
+"""
+
+
+def test_a_forked_child_is_refused_and_does_not_disturb_its_parent(database_url: str) -> None:
+    MemoryStore.prepare(database_url, encoder=HashEncoder(), settings=QUIET)
+    with python(FORKS, database_url) as process:
+        for _ in range(7):
+            assert "across fork()" in hear(process)
+        assert hear(process) == "2"
+        assert hear(process) == "parent"
+        before = sessions(database_url)
+        assert len(before) == 1  # the parent's session outlived the child
+        say(process)
+        assert hear(process) == "2"
+
+
+# Encoders and transactions
+
+
+class Watching(HashEncoder):
+    """Looks, while it encodes, at what the stores' sessions are doing."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.seen: list[str] = []
+        self.done = threading.Event()
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        with administration(self.url) as conn:
+            found = conn.execute(
+                "SELECT state FROM pg_stat_activity"
+                " WHERE application_name = 'memstore' AND datname = current_database()"
+            )
+            self.seen += [state for (state,) in found]
+        self.done.set()
+        return super().encode(texts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_transaction_is_open_while_the_encoder_runs(database_url: str, kind: str) -> None:
+    # trap 34
+    encoder, other = Watching(database_url), Watching(database_url)
+    other.name = "other"
+    with connected(kind, database_url, encoder) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append([NewEvent(content="tea"), NewEvent(content="road")])
+        memory.patch({"active_task": {"description": "make tea"}})
+        store.add_space(other)
+        for watching, call in (
+            (encoder, memory.flush),
+            (encoder, lambda: memory.search("tea")),
+            (encoder, lambda: memory.resume("tea")),
+            (encoder, memory.resume),
+            (other, lambda: store.fill_space(other)),
+        ):
+            watching.seen.clear()
+            call()
+            assert watching.seen
+            assert set(watching.seen) == {"idle"}
+
+
+def test_no_transaction_is_open_while_the_worker_encodes(database_url: str) -> None:
+    # trap 34
+    encoder = Watching(database_url)
+    settings = QUIET.model_copy(update={"encode_in_background": True})
+    with connected("sync", database_url, encoder, settings) as store:
+        store.memory(agent="a", user="u").append([NewEvent(content=f"tea {n}") for n in range(9)])
+        assert encoder.done.wait(PATIENCE)
+    assert encoder.seen
+    assert set(encoder.seen) == {"idle"}
+
+
+HOLDER = """
+import sys
+from memstore import MemoryStore, Settings
+from tests.encoders import HashEncoder
+
+class Stuck(HashEncoder):
+    def encode(self, texts):
+        print("encoding", flush=True)
+        sys.stdin.readline()
+
+settings = Settings(encode_in_background=True, lease_seconds=float(sys.argv[2]))
+with MemoryStore.connect(sys.argv[1], encoder=Stuck(), settings=settings):
+    sys.stdin.readline()
+"""
+
+
+def test_what_a_killed_worker_had_claimed_is_due_again(database_url: str) -> None:
+    with connected("sync", database_url, HashEncoder()) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append([NewEvent(content=f"tea {n}") for n in range(70)])
+        with python(HOLDER, database_url, 1.5) as worker:
+            assert hear(worker) == "encoding"
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.wait(PATIENCE)
+        with administration(database_url) as conn:
+            claimed = conn.execute(
+                "SELECT count(*) FROM memstore.encoding_queue WHERE attempts = 1"
+            ).fetchone()
+        assert claimed == (64,)  # the batch that died with it
+        memory.flush()  # waits for the lease to run out
+        assert memory.unencoded() == 0
+        assert store.memory(agent="a", user="u").search("tea", k=70).leg_hits["vector"] == 70
+
+
+def test_a_memory_erased_while_it_is_encoded_leaves_no_vectors(database_url: str) -> None:
+    encoder = Gated()
+    with connected("sync", database_url, encoder) as store, ThreadPoolExecutor() as threads:
+        memory = store.memory(agent="a", user="u")
+        memory.append([NewEvent(content=f"secret {n}") for n in range(3)])
+        encoding = threads.submit(memory.flush)
+        assert encoder.asked.wait(PATIENCE)
+        memory.erase()
+        encoder.may.set()
+        encoding.result(PATIENCE)
+        with administration(database_url) as conn:
+            left = conn.execute(
+                "SELECT (SELECT count(*) FROM memstore.vectors_1),"
+                " (SELECT count(*) FROM memstore.encoding_queue)"
+            ).fetchone()
+        assert left == (0, 0)
+
+
+def test_an_erased_text_does_not_become_the_vector_of_what_took_its_place(
+    database_url: str,
+) -> None:
+    encoder = Gated()
+    with connected("sync", database_url, encoder) as store, ThreadPoolExecutor() as threads:
+        memory = store.memory(agent="a", user="u")
+        memory.append(content="secret")
+        encoding = threads.submit(memory.flush)
+        assert encoder.asked.wait(PATIENCE)
+        memory.erase()
+        memory.append(content="harmless", actor="user")
+        encoder.may.set()
+        encoding.result(PATIENCE)
+        memory.flush()
+        with administration(database_url) as conn:
+            rows = conn.execute("SELECT embedding::text FROM memstore.vectors_1").fetchall()
+        again = store.memory(agent="a", user="v")
+        again.append(content="harmless", actor="user")
+        again.flush()
+        with administration(database_url) as conn:
+            both = conn.execute(
+                "SELECT count(*), count(DISTINCT embedding::text) FROM memstore.vectors_1"
+            ).fetchone()
+        assert len(rows) == 1
+        assert both == (2, 1)
