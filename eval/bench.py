@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -172,7 +173,7 @@ def in_turn(
 
 
 def state(memory: Memory[AgentState], floor: psycopg.Connection[Any], calls: int) -> Measured:
-    """Load a state of some 2 KB."""
+    """Load a state of some 2 KB, in its own transaction, checked, with what is stale in it."""
     document = fill_state(memory)
     key = uuid4()
     floor.execute("CREATE TABLE bench.states (id uuid PRIMARY KEY, document json NOT NULL)")
@@ -285,8 +286,10 @@ def resume(
 
 
 def child(code: str, *arguments: str) -> str:
+    # Compiled modules are kept, as they are for everyone who starts a second time.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment
     )
     if done.returncode:
         raise click.ClickException(f"the new process failed: {done.stderr.strip()}")
@@ -353,7 +356,7 @@ def measure(
     spawning = progress.add_task("new processes", total=processes + 1)
     with getattr(MemoryStore, how)(where, settings=QUIET) as store:
         memory = store.memory(agent="bench", user="resume")
-        memory.append(list(words.thread.events))
+        memory.append(words.thread.events)
         memory.flush()
         if not memory.state().version:
             fill_state(memory)
