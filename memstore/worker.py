@@ -65,25 +65,14 @@ class Worker:
 
     def run(self) -> None:
         """Encode until stopped; failures of the encoder or the database are logged and outlived."""
-        database = Database(self._url, **self._database)
-        opened = False
+        database: Database | None = None
         pause = IDLE_SECONDS
         while not self._stopping.is_set():
             try:
-                if not opened:
-                    database.open()
-                    opened = True
+                database = database or self._opened()
                 self._due.clear()
-                if encoding_queue.backlog(database, self._space):
-                    encoder = self._encoders.get()
-                    if encoder.dimension != self._space.dimension:
-                        raise EncoderMismatch(
-                            f"{encoder.name!r} gives {encoder.dimension} dimensions, "
-                            f"its space has {self._space.dimension}"
-                        )
-                    encoding_queue.encode_due(database, encoder, self._space, self._lease)
+                while self._encode(database) is not None:
                     pause = IDLE_SECONDS
-                    continue
                 pause = IDLE_SECONDS
             except EncoderMismatch as error:
                 logger.error("the encoder does not fit its space, encoding stops: %s", error)
@@ -95,5 +84,40 @@ class Worker:
                 logger.exception("encoding is held up")
                 pause = min(pause * 2, LONGEST_PAUSE)
             self._due.wait(pause)
-        if opened:
+        if database is not None:
             database.close()
+
+    def drain(self) -> int:
+        """Encode here until nothing is due, and return how many entries were.
+
+        The encoder is loaded only where something is. Raises `EncoderFailed` when it fails on
+        all that is due.
+        """
+        database = self._opened()
+        try:
+            total = 0
+            while (done := self._encode(database)) is not None:
+                total += done
+            return total
+        finally:
+            database.close()
+
+    def _opened(self) -> Database:
+        """Open a pool: a new one each time, for one that found no server can't be opened again."""
+        database = Database(self._url, **self._database)
+        database.open()
+        return database
+
+    def _encode(self, database: Database) -> int | None:
+        """Encode a batch for each memory with a backlog; None where there is none, or no time."""
+        if self._stopping.is_set() or not encoding_queue.backlog(database, self._space):
+            return None
+        encoder = self._encoders.get()
+        if encoder.dimension != self._space.dimension:
+            raise EncoderMismatch(
+                f"{encoder.name!r} gives {encoder.dimension} dimensions, "
+                f"its space has {self._space.dimension}"
+            )
+        return encoding_queue.encode_due(
+            database, encoder, self._space, self._lease, self._stopping.is_set
+        )

@@ -236,13 +236,21 @@ async def backlog(db: AsyncDatabase, space: Space, memories: int = 16) -> list[U
         return [row["memory_id"] for row in await cursor.fetchall()]
 
 
-async def encode_due(db: AsyncDatabase, encoder: Encoder, space: Space, lease: float) -> int:
+async def encode_due(
+    db: AsyncDatabase,
+    encoder: Encoder,
+    space: Space,
+    lease: float,
+    stopping: Callable[[], bool] = lambda: False,
+) -> int:
     """Encode one batch for each memory with a backlog; return how many entries were done.
 
-    Raises `EncoderFailed` when all of it failed.
+    `stopping` is asked before each batch. Raises `EncoderFailed` when all of it failed.
     """
     done, failed = 0, None
     for memory_id in await backlog(db, space):
+        if stopping():
+            break
         try:
             done += await encode_some(db, encoder, space, memory_id, lease)
         except EncoderFailed as error:

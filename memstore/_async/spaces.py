@@ -33,7 +33,16 @@ async def _named(conn: Conn, encoder: str) -> Space:
     for space in await listed(conn):
         if space.encoder == encoder:
             return space
-    raise NotFound(f"there is no space for encoder {encoder!r}")
+    raise NotFound(
+        f"there is no space for encoder {encoder!r}: 'memstore migrate' makes the first one, "
+        f"'memstore space add {encoder}' another"
+    )
+
+
+async def of(db: AsyncDatabase, encoder: str) -> Space:
+    """Find an encoder's space; raises `NotFound`."""
+    async with db.transaction() as conn:
+        return await _named(conn, encoder)
 
 
 async def create(db: AsyncDatabase, encoder: str, dimension: int) -> Space:
@@ -89,7 +98,8 @@ async def switch(db: AsyncDatabase, encoder: str) -> Space:
             )
         if left := waiting.get(space.space_id, 0):
             raise ConfigurationError(
-                f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore worker'"
+                f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore worker "
+                f"--encoder {encoder}'"
             )
         await conn.execute(sql.statement("retire_serving_space"))
         await conn.execute(sql.statement("serve_space"), {"space_id": space.space_id})

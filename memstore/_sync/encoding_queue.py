@@ -229,13 +229,21 @@ def backlog(db: Database, space: Space, memories: int = 16) -> list[UUID]:
         return [row["memory_id"] for row in cursor.fetchall()]
 
 
-def encode_due(db: Database, encoder: Encoder, space: Space, lease: float) -> int:
+def encode_due(
+    db: Database,
+    encoder: Encoder,
+    space: Space,
+    lease: float,
+    stopping: Callable[[], bool] = lambda: False,
+) -> int:
     """Encode one batch for each memory with a backlog; return how many entries were done.
 
-    Raises `EncoderFailed` when all of it failed.
+    `stopping` is asked before each batch. Raises `EncoderFailed` when all of it failed.
     """
     done, failed = 0, None
     for memory_id in backlog(db, space):
+        if stopping():
+            break
         try:
             done += encode_some(db, encoder, space, memory_id, lease)
         except EncoderFailed as error:

@@ -34,7 +34,16 @@ def _named(conn: Conn, encoder: str) -> Space:
     for space in listed(conn):
         if space.encoder == encoder:
             return space
-    raise NotFound(f"there is no space for encoder {encoder!r}")
+    raise NotFound(
+        f"there is no space for encoder {encoder!r}: 'memstore migrate' makes the first one, "
+        f"'memstore space add {encoder}' another"
+    )
+
+
+def of(db: Database, encoder: str) -> Space:
+    """Find an encoder's space; raises `NotFound`."""
+    with db.transaction() as conn:
+        return _named(conn, encoder)
 
 
 def create(db: Database, encoder: str, dimension: int) -> Space:
@@ -90,7 +99,8 @@ def switch(db: Database, encoder: str) -> Space:
             )
         if left := waiting.get(space.space_id, 0):
             raise ConfigurationError(
-                f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore worker'"
+                f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore worker "
+                f"--encoder {encoder}'"
             )
         conn.execute(sql.statement("retire_serving_space"))
         conn.execute(sql.statement("serve_space"), {"space_id": space.space_id})

@@ -180,13 +180,18 @@ class MemoryStore:
             store._worker.start()
         return store
 
-    def make_worker(self) -> Worker:
-        """Make a worker for this store's database and encoder; start it, and stop it."""
-        if self._space is None:
+    def make_worker(self, encoder: str | Encoder | None = None) -> Worker:
+        """Make a worker for this store's encoder, or for another's space; start it, and stop it.
+
+        Raises `NotFound` when that encoder has no space.
+        """
+        encoders, space = self._encoders, self._space
+        if encoder is not None:
+            encoders = EncoderSource(encoder, self.settings.cache_dir)
+            space = spaces.of(self._db, encoders.name) if encoders.name else None
+        if space is None:
             raise ConfigurationError("this store has no encoder")
-        return Worker(
-            self._db.url, self._encoders, self._space, self.settings, revive=self._db.revive
-        )
+        return Worker(self._db.url, encoders, space, self.settings, revive=self._db.revive)
 
     def _prepare(self, prepare_space: bool) -> None:
         """Check migrations, find the tenant and the space."""

@@ -149,19 +149,20 @@ def drop_space(name: str, as_json: bool, **given: Any) -> None:
 @options.database
 @options.as_json
 def worker(once: bool, as_json: bool, **given: Any) -> None:
-    """Fill in vectors for every tenant until SIGINT or SIGTERM; any number may run."""
-    with options.opened(given) as store:
+    """Fill in vectors for every tenant until SIGINT or SIGTERM; any number may run.
+
+    With the encoder of a space that is being filled, that one is filled.
+    """
+    encoder = options.settings_of(dict(given)).encoder
+    with options.opened(given, encoder=False) as store:
+        running = store.make_worker(encoder or "none")
         if once:
-            encoder = store.encoder()
-            if encoder is None:
-                raise ConfigurationError("this store has no encoder")
-            encoded = store.fill_space(encoder)
+            encoded = running.drain()
             if as_json:
                 printing.print_json({"encoded": encoded})
             else:
                 click.echo(f"{encoded} entries encoded")
             return
-        running = store.make_worker()
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
