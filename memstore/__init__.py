@@ -7,11 +7,15 @@ budget.
 
 from __future__ import annotations
 
+from memstore._async.client import AsyncClient
 from memstore._async.memory import AsyncMemory
 from memstore._async.migrations import migrate as migrate_async
+from memstore._async.remote import AsyncRemoteMemory
 from memstore._async.store import AsyncMemoryStore
+from memstore._sync.client import Client
 from memstore._sync.memory import Memory
 from memstore._sync.migrations import migrate
+from memstore._sync.remote import RemoteMemory
 from memstore._sync.store import MemoryStore
 from memstore.annotations import Cue, Fresh
 from memstore.budget import Budget
@@ -69,10 +73,13 @@ __all__ = [
     "AgentState",
     "ApiKey",
     "Appended",
+    "AsyncClient",
     "AsyncMemory",
     "AsyncMemoryStore",
+    "AsyncRemoteMemory",
     "Budget",
     "Change",
+    "Client",
     "Committed",
     "ConfigurationError",
     "ConfirmedFact",
@@ -101,6 +108,7 @@ __all__ = [
     "NewerSchema",
     "NotFound",
     "Ranking",
+    "RemoteMemory",
     "Reranker",
     "Role",
     "SchemaError",

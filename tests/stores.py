@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from memstore import AsyncMemory, AsyncMemoryStore, MemoryStore, Settings
+from memstore import (
+    AsyncMemory,
+    AsyncMemoryStore,
+    AsyncRemoteMemory,
+    MemoryStore,
+    Settings,
+)
 
 KINDS = ("sync", "async")
 LONGEST = 120.0  # seconds: a hang becomes a failure
@@ -34,7 +40,7 @@ class Blocking:
                 return self._run(_collect(result))
             if inspect.isawaitable(result):
                 result = self._run(result)
-            inner = isinstance(result, AsyncMemory | AsyncMemoryStore)
+            inner = isinstance(result, AsyncMemory | AsyncMemoryStore | AsyncRemoteMemory)
             return Blocking(result, self._loop) if inner else result
 
         return call

@@ -158,4 +158,4 @@ def test_every_command_that_answers_also_answers_in_json() -> None:
         if not isinstance(command, click.Group)
         and not any("--json" in parameter.opts for parameter in command.params)
     }
-    assert silent <= {"memstore demo", "memstore worker"}
+    assert silent <= {"memstore demo", "memstore serve", "memstore worker"}

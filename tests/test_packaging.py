@@ -191,6 +191,7 @@ def test_importing_memstore_loads_nothing_heavy(tmp_path: Path) -> None:
     [
         ("embedded", "memstore.MemoryStore.embedded(folder)"),
         ("encoders", "memstore.load_encoder(cache_dir=folder)"),
+        ("client", "memstore.Client('http://localhost')"),
     ],
 )
 def test_a_missing_extra_says_what_to_install(extra: str, call: str, tmp_path: Path) -> None:

@@ -94,9 +94,8 @@ def add_handlers(app: FastAPI) -> None:
     async def refused(request: Request, error: MemstoreError) -> Response:
         answer = problem_of(error, request.state.request_id)
         if answer.status_code >= 500:
-            logger.error(
-                "request %s: %s: %s", request.state.request_id, type(error).__name__, error
-            )
+            fields = {"request_id": request.state.request_id} | safe_words(error)
+            logger.error("a request failed", extra={"fields": fields})
         return answer
 
     @app.exception_handler(RequestValidationError)
@@ -127,6 +126,13 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         return plain(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+def safe_words(error: MemstoreError) -> dict[str, str]:
+    """Describe an error for the log. What the database says of a statement may quote a client."""
+    found = {"error": type(error).__name__}
+    state = getattr(error.__cause__, "sqlstate", None)
+    return found | ({"sqlstate": state} if state else {"detail": str(error)})
 
 
 def plain(status: int, detail: str, headers: dict[str, str] | None = None) -> Problem:

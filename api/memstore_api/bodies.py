@@ -23,8 +23,6 @@ from memstore.wire import time_from
 from memstore_api.replies import NDJSON
 
 JSON_TYPE = "application/json"
-MERGE_TYPE = "application/merge-patch+json"
-PATCH_TYPE = "application/json-patch+json"
 MAX_INT = 2**31 - 1
 MAX_POSITION = 2**63 - 1
 MAX_LINE = 4_194_304

@@ -1,12 +1,11 @@
 """The outermost layer: request ids, limits on bodies and on what is under way, headers, the log.
 
-The log has one line of JSON a request: its route, never its path, its query or its text.
+The log has a line for each request: its route, never its path, its query or its text.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import time
@@ -68,14 +67,15 @@ class Edge:
             while place is not None and place.tb_next is not None:
                 place = place.tb_next
             logger.error(
-                json.dumps(
-                    {
+                "a request failed",
+                extra={
+                    "fields": {
                         "request_id": call.id,
                         "error": type(error).__name__,
                         "file": place.tb_frame.f_code.co_filename if place else "",
                         "line": place.tb_lineno if place else 0,
                     }
-                )
+                },
             )
             if not call.status:
                 await call.refuse(MemstoreError("it failed"))
@@ -95,7 +95,7 @@ class Edge:
             "key": scope.get("state", {}).get("principal_id", ""),
             "received": call.received,
         }
-        logger.info(json.dumps(line))
+        logger.info("request", extra={"fields": line})
 
 
 class Refused(Exception):

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from memstore import InvalidInput, State
+from memstore.http import MERGE_TYPE, PATCH_TYPE
 from memstore.wire import change_to, committed_to, state_to, version_to
 from memstore_api import bodies, examples
-from memstore_api.bodies import MERGE_TYPE, PATCH_TYPE
 from memstore_api.replies import Json, etag
 from memstore_api.routes import MEMORY, Memory, Readable, Writable, answer, body_of, service_of
 from memstore_api.routes_log import IdempotencyKey, checked_key, events_from

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from memstore.cli import conversation, operation, states, tuning
+from memstore.cli import conversation, operation, serving, states, tuning
 from memstore.cli.options import Group
 
 
@@ -23,5 +23,6 @@ for _command in (
     *states.COMMANDS,
     *tuning.COMMANDS,
     *operation.COMMANDS,
+    *serving.COMMANDS,
 ):
     main.add_command(_command)

@@ -25,6 +25,7 @@ from memstore import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=Settings)
 
 
 class Reason(logging.Handler):
@@ -133,6 +134,11 @@ tags = stacked(
 
 def settings_of(options: dict[str, Any]) -> Settings:
     """Take the database options out of a command's and make settings of them."""
+    return settings_as(Settings, options, encode_in_background=False)
+
+
+def settings_as(kind: type[S], options: dict[str, Any], **more: Any) -> S:
+    """Do the same for another kind of settings, with more of them."""
     names = {"url": "url", "data_dir": "data_dir", "tenant": "tenant", "encoder": "encoder"}
     given = {
         setting: value
@@ -140,7 +146,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
         if (value := options.pop(option, None)) is not None
     }
     try:
-        return Settings(**given, encode_in_background=False)
+        return kind(**given, **more)
     except ValidationError as error:
         wrong = error.errors()[0]
         name = "_".join(map(str, wrong["loc"])).upper()

@@ -1,0 +1,471 @@
+"""One memory on a server: the methods of `Memory`, each a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from random import random
+from typing import TYPE_CHECKING, Any, Generic
+from uuid import UUID, uuid4
+
+from memstore import wire
+from memstore._async import states
+from memstore._async.log import MAX_PAGE
+from memstore._async.memory import LATEST, UPDATE_ATTEMPTS, Events, _new_event
+from memstore._async.runtime import sleep
+from memstore._async.states import Patch
+from memstore.budget import Budget
+from memstore.context import Context
+from memstore.default_schema import DEFAULT_SCHEMA
+from memstore.documents import Change
+from memstore.errors import InvalidInput, StateConflict
+from memstore.filters import EventFilter, OneOrMany
+from memstore.http import MERGE_TYPE, PATCH_TYPE, memory_path, read_answer
+from memstore.schema import StateSchema
+from memstore.state import Committed, M, State, Version
+from memstore.text import check_time, clean_json, clean_text, prepare_event
+from memstore.trace import Trace
+from memstore.types import JSON, Appended, Event, NewEvent, Role, SearchResult
+
+if TYPE_CHECKING:
+    from memstore._async.client import AsyncClient
+
+PAGE = 1_000
+FLUSH_SECONDS = 0.2
+
+
+class AsyncRemoteMemory(Generic[M]):
+    """What one agent knows about one user, on a server. Made by ``client.memory(…)``.
+
+    Its methods are those of `Memory`. What can't be sent is missing: a `ranking` and a token
+    `counter` of one's own.
+    """
+
+    def __init__(self, client: AsyncClient, agent: str, user: str, schema: StateSchema[M]) -> None:
+        self.agent = agent
+        self.user = user
+        self.schema = schema
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.agent}/{self.user}>"
+
+    async def _ask(
+        self, method: str, part: str, how: Callable[[Any], Any] | None, **given: Any
+    ) -> Any:
+        params = {k: v for k, v in given.pop("params", {}).items() if v is not None}
+        if self.schema.name != DEFAULT_SCHEMA.name:
+            params["schema"] = self.schema.name
+        path = memory_path(self.agent, self.user) + part
+        response = await self._client._send(method, path, params=params, **given)
+        return None if how is None else read_answer(response.content, how)
+
+    def _state(self, value: Any) -> State[M]:
+        return wire.state_from(value, self.schema, f"{self.agent}/{self.user}")
+
+    # the log
+
+    async def append(
+        self,
+        events: Events | None = None,
+        *,
+        content: str = "",
+        role: Role = "user",
+        event_type: str = "message",
+        actor: str | None = None,
+        session: str | None = None,
+        occurred_at: datetime | None = None,
+        payload: JSON = None,
+        correlation_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        """Append one event given by keywords, or many given as a list: all of them or none.
+
+        Events without an idempotency key are given a random one, so that the request can be
+        repeated when it fails on the way. See `Memory.append`.
+        """
+        key = None if events is None else idempotency_key
+        if events is None:
+            events = [
+                NewEvent(
+                    content=content,
+                    role=role,
+                    event_type=event_type,
+                    actor=actor,
+                    session_id=session,
+                    occurred_at=occurred_at,
+                    payload=payload,
+                    correlation_id=correlation_id,
+                    idempotency_key=idempotency_key,
+                )
+            ]
+        body = _events_to_send(events, keyed=key is None)
+        if not body:
+            return Appended(positions=())
+        headers = {} if key is None else {"Idempotency-Key": _header(key)}
+        appended: Appended = await self._ask(
+            "POST", "/events", wire.appended_from, body=body, headers=headers
+        )
+        return appended
+
+    async def events(
+        self,
+        *,
+        session: OneOrMany = None,
+        actor: OneOrMany = None,
+        role: OneOrMany = None,
+        event_type: OneOrMany = None,
+        correlation_id: OneOrMany = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[Event]:
+        """Read one page of the log by position; every tag given must hold. See `Memory.events`."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidInput(f"a page holds 1 to {MAX_PAGE} events", path="limit")
+        where = EventFilter(
+            session=session,
+            actor=actor,
+            role=role,
+            event_type=event_type,
+            correlation_id=correlation_id,
+            since=since,
+            until=until,
+            after=after,
+            before=before,
+        )
+        params = _tags(where) | {"newest_first": newest_first}
+        if [] in params.values():
+            return []  # one of no values
+        found: list[Event] = []
+        while len(found) < limit:
+            params["limit"] = min(limit - len(found), PAGE)
+            page = await self._ask("GET", "/events", _page, params=params)
+            found += page
+            if len(page) < params["limit"]:
+                break
+            params["before" if newest_first else "after"] = page[-1].position
+        return found
+
+    # the state
+
+    async def state(
+        self,
+        *,
+        version: int | None = None,
+        position: int | None = None,
+        as_of: datetime | None = None,
+    ) -> State[M]:
+        """Load the state, or the one that was. See `Memory.state`."""
+        moment = None if as_of is None else wire.time_to(check_time(as_of, "as_of"))
+        params = {"version": version, "position": position, "as_of": moment}
+        state: State[M] = await self._ask("GET", "/state", self._state, params=params)
+        return state
+
+    async def update(
+        self,
+        fn: Callable[[M], Any],
+        *,
+        author: str | None = None,
+        reason: str | None = None,
+        log_position: int | None = None,
+    ) -> State[M]:
+        """Load the state, let `fn` change it here, and save it. See `Memory.update`."""
+        for attempt in range(1, UPDATE_ATTEMPTS + 1):
+            before = await self.state()
+            value = states.edited(self.schema, before, fn)
+            absorbed = before.log_end if log_position is None else log_position
+            unchanged = self.schema.dump(value) == before.document
+            if unchanged and before.version and absorbed == before.log_position:
+                return before
+            try:
+                return await self.save(
+                    value,
+                    expected_version=before.version,
+                    author=author,
+                    reason=reason,
+                    log_position=absorbed,
+                )
+            except StateConflict:
+                if attempt == UPDATE_ATTEMPTS:
+                    raise
+                await sleep(random() * 0.005 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    async def save(
+        self,
+        value: M,
+        *,
+        expected_version: int,
+        author: str | None = None,
+        reason: str | None = None,
+        log_position: int | None = None,
+    ) -> State[M]:
+        """Save a whole state if the head is still `expected_version` (0: none was saved)."""
+        body = {
+            "document": self.schema.dump(value),
+            "author": author,
+            "reason": reason,
+            "log_position": log_position,
+        }
+        headers = {"If-Match": f'"{expected_version}"', "Idempotency-Key": uuid4().hex}
+        state: State[M] = await self._ask("PUT", "/state", self._state, body=body, headers=headers)
+        return state
+
+    async def patch(
+        self,
+        patch: Patch,
+        *,
+        expected_version: int | None = None,
+        author: str | None = None,
+        reason: str | None = None,
+        log_position: int | None = None,
+    ) -> State[M]:
+        """Apply a JSON Merge Patch (a dict, RFC 7396) or a JSON Patch (a list, RFC 6902)."""
+        headers = {"Idempotency-Key": uuid4().hex}
+        if expected_version is not None:
+            headers["If-Match"] = f'"{expected_version}"'
+        state: State[M] = await self._ask(
+            "PATCH",
+            "/state",
+            self._state,
+            params=_notes(author, reason) | {"log_position": log_position},
+            body=clean_json(patch),
+            media_type=MERGE_TYPE if isinstance(patch, dict) else PATCH_TYPE,
+            headers=headers,
+        )
+        return state
+
+    async def commit(
+        self,
+        *,
+        events: Events = (),
+        state: M | Patch | None = None,
+        expected_version: int | None = None,
+        author: str | None = None,
+        reason: str | None = None,
+        log_position: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Committed[M]:
+        """Append events and save a state in one transaction: both or neither.
+
+        See `Memory.commit`. Without an `idempotency_key` it is given a random one, unless an
+        event has one of its own: such a commit is not repeated when it fails on the way.
+        """
+        if state is not None and not isinstance(state, (dict, list)) and expected_version is None:
+            raise InvalidInput("a whole state needs expected_version", path="expected_version")
+        body: dict[str, Any] = {"author": author, "reason": reason, "log_position": log_position}
+        body["events"] = _events_to_send(events, keyed=False)
+        if isinstance(state, (dict, list)):
+            body["patch"] = clean_json(state)
+        elif state is not None:
+            body["state"] = self.schema.dump(state)
+        headers = {}
+        if expected_version is not None:
+            headers["If-Match"] = f'"{expected_version}"'
+        own = any("idempotency_key" in event for event in body["events"])
+        if idempotency_key is not None or not own:
+            headers["Idempotency-Key"] = _header(idempotency_key or uuid4().hex)
+        committed: Committed[M] = await self._ask(
+            "POST",
+            "/commit",
+            self._committed,
+            body=body,
+            headers=headers,
+            repeatable="Idempotency-Key" in headers,
+        )
+        return committed
+
+    def _committed(self, value: Any) -> Committed[M]:
+        state = None if value["state"] is None else self._state(value["state"])
+        return Committed(events=wire.appended_from(value["events"]), state=state)
+
+    async def history(self, *, before: int = LATEST, limit: int = 100) -> list[Version]:
+        """List state versions, newest first. See `Memory.history`."""
+        versions: list[Version] = await self._ask(
+            "GET",
+            "/history",
+            lambda value: [wire.version_from(one) for one in value["versions"]],
+            params={"before": max(0, min(before, LATEST)), "limit": limit},
+        )
+        return versions
+
+    async def diff(self, old: int, new: int) -> list[Change]:
+        """List what changed between two versions, both brought to the current schema."""
+        changes: list[Change] = await self._ask(
+            "GET",
+            "/diff",
+            lambda value: [wire.change_from(one) for one in value["changes"]],
+            params={"old": old, "new": new},
+        )
+        return changes
+
+    async def revert(
+        self, *, to: int, author: str | None = None, reason: str | None = None
+    ) -> State[M]:
+        """Save an older version's state as a new version. See `Memory.revert`."""
+        return await self._mark("/revert", {"to": to, "author": author, "reason": reason})
+
+    async def confirm(
+        self, path: str, *, author: str | None = None, reason: str | None = None
+    ) -> State[M]:
+        """Mark a part of the state (a JSON pointer) as true from now on, as a new version."""
+        return await self._mark("/confirm", {"path": path, "author": author, "reason": reason})
+
+    async def flag(self, path: str, reason: str, *, author: str | None = None) -> State[M]:
+        """Mark a part of the state (a JSON pointer) as doubtful, as a new version."""
+        return await self._mark("/flag", {"path": path, "author": author, "reason": reason})
+
+    async def _mark(self, part: str, body: Mapping[str, Any]) -> State[M]:
+        # Not repeated once it was sent: a second one would be another version.
+        state: State[M] = await self._ask("POST", part, self._state, body=body, repeatable=False)
+        return state
+
+    # search and resume
+
+    async def search(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        session: OneOrMany = None,
+        actor: OneOrMany = None,
+        role: OneOrMany = None,
+        event_type: OneOrMany = None,
+        correlation_id: OneOrMany = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int | None = None,
+        before: int | None = None,
+    ) -> SearchResult:
+        """Find the `k` entries that bear most on a query, best first. See `Memory.search`."""
+        where = EventFilter(
+            session=session,
+            actor=actor,
+            role=role,
+            event_type=event_type,
+            correlation_id=correlation_id,
+            since=since,
+            until=until,
+            after=after,
+            before=before,
+        )
+        body = {"query": query, "k": k} | _tags(where)
+        found: SearchResult = await self._ask("POST", "/search", wire.search_from, body=body)
+        return found
+
+    async def resume(
+        self,
+        task: str | None = None,
+        *,
+        budget: Budget | int | None = None,
+        record: bool | None = None,
+    ) -> Context:
+        """Load what an agent needs to go on, within a token budget. See `Memory.resume`.
+
+        Tokens are o200k's. The search in the context has its figures and no hits. A recorded
+        one is asked for once: repeated, it would be recorded twice.
+        """
+        body: dict[str, Any] = {"task": task, "record": record}
+        if isinstance(budget, Budget):
+            body |= {
+                "budget": budget.total,
+                "state_share": budget.state_share,
+                "tail_share": budget.tail_share,
+            }
+        elif budget is not None:
+            body["budget"] = Budget(budget).total
+        context: Context = await self._ask(
+            "POST",
+            "/resume",
+            lambda value: wire.context_from(value, self.schema, f"{self.agent}/{self.user}"),
+            body=body,
+            repeatable=not record,
+        )
+        return context
+
+    async def feedback(self, context_id: UUID, used: Iterable[int]) -> None:
+        """Say which entries of a recorded context helped, by position."""
+        await self._ask("POST", f"/contexts/{context_id}/feedback", None, body={"used": list(used)})
+
+    async def traces(self, *, only_labelled: bool = False, limit: int = 1_000) -> list[Trace]:
+        """List recorded contexts, newest first; with `only_labelled` those with feedback."""
+        traces: list[Trace] = await self._ask(
+            "GET",
+            "/contexts",
+            lambda value: [wire.trace_from(one) for one in value["traces"]],
+            params={"only_labelled": only_labelled, "limit": limit},
+        )
+        return traces
+
+    # upkeep
+
+    async def unencoded(self) -> int:
+        """Count the entries that have no vector yet."""
+        count: int = await self._ask("GET", "/unencoded", lambda value: int(value["unencoded"]))
+        return count
+
+    async def flush(self, *, progress: Callable[[int], object] | None = None) -> None:
+        """Wait until all of this memory has been encoded by the server or its workers.
+
+        `progress` is told how many entries are left.
+        """
+        while left := await self.unencoded():
+            if progress is not None:
+                progress(left)
+            await sleep(FLUSH_SECONDS)
+
+    async def erase(self, *, author: str | None = None, reason: str | None = None) -> None:
+        """Remove this memory for good. See `Memory.erase`."""
+        # Not repeated once it was sent: there would be nothing, and that is an error.
+        notes = _notes(author, reason)
+        await self._ask("DELETE", "", None, params=notes, repeatable=False)
+
+
+def _events_to_send(events: Events, *, keyed: bool) -> list[dict[str, Any]]:
+    """Check events as the store would, and write them, each with a key where `keyed`."""
+    body = []
+    for index, given in enumerate(events):
+        event = _new_event(given, index)
+        try:
+            event = prepare_event(event)
+        except InvalidInput as error:
+            raise type(error)(str(error), path=f"events[{index}]") from error
+        if keyed and event.idempotency_key is None:
+            event = replace(event, idempotency_key=uuid4().hex)
+        body.append(wire.new_event_to(event))
+    return body
+
+
+def _header(key: str) -> str:
+    if not key.isascii() or not key.isprintable() or key != key.strip() or not key:
+        raise InvalidInput("over HTTP it is made of visible ASCII", path="idempotency_key")
+    return key
+
+
+def _notes(author: str | None, reason: str | None) -> dict[str, Any]:
+    """Write who and why for a query, which can't carry half a surrogate pair."""
+    return {
+        "author": None if author is None else clean_text(author),
+        "reason": None if reason is None else clean_text(reason),
+    }
+
+
+def _tags(where: EventFilter) -> dict[str, Any]:
+    """Write the tags given, checked as the store checks them."""
+    found = where.parameters()
+    for name in ("since", "until"):
+        if name in found:
+            found[name] = wire.time_to(found[name])
+    for name in ("after", "before"):
+        if name in found:
+            found[name] = max(0, found[name])
+    return found
+
+
+def _page(value: Any) -> list[Event]:
+    return [wire.event_from(event) for event in value["events"]]
