@@ -69,6 +69,8 @@ def import_file(
 
 def _encode(memory: Memory[Any], progress: Progress) -> None:
     waiting = memory.unencoded()
+    if not waiting:
+        return
     encoding = progress.add_task("encoding", total=waiting)
     memory.flush(progress=lambda left: progress.update(encoding, completed=waiting - left))
 
