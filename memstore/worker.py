@@ -83,7 +83,8 @@ class Worker:
             except Exception:
                 logger.exception("encoding is held up")
                 pause = min(pause * 2, LONGEST_PAUSE)
-            self._due.wait(pause)
+            if not self._stopping.is_set():  # it may have been told so before the look at the queue
+                self._due.wait(pause)
         if database is not None:
             database.close()
 

@@ -1,0 +1,428 @@
+"""The worker: it encodes whatever waits, once, and outlives what its encoder and database do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from memstore import (
+    ConfigurationError,
+    Encoder,
+    EncoderFailed,
+    MemoryStore,
+    NewEvent,
+    NotFound,
+    Settings,
+    StorageError,
+    migrate,
+)
+from memstore.embedded import EmbeddedServer
+from tests.encoders import PATIENCE, Gated, HashEncoder, Recording
+from tests.processes import administration, end_sessions, eventually, is_dead, kill_server
+from tests.stores import KINDS, QUIET, connected
+
+WORKING = Settings(encode_in_background=True)
+
+
+def batch(count: int, name: str = "tea") -> list[NewEvent]:
+    """Make events whose sessions differ: none is another's preceding turn."""
+    return [NewEvent(content=f"{name} {n}", session_id=f"{name} {n}") for n in range(count)]
+
+
+def named(name: str) -> Recording:
+    encoder = Recording()
+    encoder.name = name
+    return encoder
+
+
+def encoded(url: str, space: int = 1) -> int:
+    with administration(url) as conn:
+        row = conn.execute(f"SELECT count(*) FROM memstore.vectors_{space}".encode()).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_thread_encodes_what_is_appended(database_url: str, kind: str) -> None:
+    encoder = Recording()
+    with connected(kind, database_url, encoder, WORKING) as store:
+        memory = store.memory(agent="a", user="u")
+        for round_ in range(3):
+            memory.append(batch(100, f"round{round_}"))
+            eventually(lambda: memory.unencoded() == 0)
+        memory.commit(events=batch(1, "last"), state={"user_preferences": {"a": 1}})
+        eventually(lambda: memory.unencoded() == 0)
+        assert memory.search("round1 7").leg_hits["vector"] > 0
+    assert encoded(database_url) == len(encoder.texts) - 1 == 301  # and one query
+
+
+def test_closing_a_store_stops_its_thread(database_url: str) -> None:
+    def running() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name == "memstore-encoder"]
+
+    with connected("sync", database_url, HashEncoder(), WORKING):
+        assert running()
+    assert not running()
+
+
+def test_one_worker_serves_every_tenant(database_url: str) -> None:
+    with connected("sync", database_url, HashEncoder()) as store:
+        store.create_tenant("other")
+        theirs = QUIET.model_copy(update={"tenant": "other"})
+        with connected("sync", database_url, HashEncoder(), theirs) as other:
+            for one in (store, other):
+                one.memory(agent="a", user="u").append(batch(3))
+            assert store.make_worker().drain() == 6
+            for one in (store, other):
+                memory = one.memory(agent="a", user="u")
+                assert memory.unencoded() == 0
+                assert len(memory.search("tea", k=10)) == 3
+
+
+def test_workers_at_once_encode_each_entry_once(database_url: str) -> None:
+    encoder = Recording()
+    users, each = 6, 80
+    with connected("sync", database_url, encoder) as store:
+        for user in range(users):
+            store.memory(agent="a", user=f"u{user}").append(batch(each, f"user{user}"))
+        workers = [store.make_worker() for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        eventually(lambda: encoded(database_url) == users * each)
+        for worker in workers:
+            worker.stop()
+            assert not worker.alive
+        for user in range(users):
+            assert store.memory(agent="a", user=f"u{user}").unencoded() == 0
+    assert len(encoder.texts) == users * each
+    assert set(Counter(encoder.texts).values()) == {1}
+
+
+def test_a_flush_leaves_to_a_worker_what_that_has_claimed(database_url: str) -> None:
+    slow = Gated()
+    with connected("sync", database_url, slow) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append(batch(70))
+        worker = store.make_worker()
+        worker.start()
+        assert slow.asked.wait(PATIENCE)
+        quick = Recording()
+        with connected("sync", database_url, quick) as other:
+            left: list[int] = []
+
+            def look(waiting: int) -> None:
+                left.append(waiting)
+                slow.may.set()  # the worker goes on once the flush has done the rest
+
+            other.memory(agent="a", user="u").flush(progress=look)
+        assert (left[0], left[-1]) == (64, 0)
+        assert len(quick.texts) == 6
+        worker.stop()
+
+
+# what the encoder does
+
+
+def test_an_encoder_that_fails_for_a_while_holds_nothing_up_for_good(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # trap 14
+    encoder = Recording()
+    encoder.broken = True
+    with connected("sync", database_url, encoder, WORKING) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append(batch(3))
+        eventually(lambda: said(caplog, "held up"))
+        assert memory.unencoded() == 3
+        assert memory.search("tea 1").hits[0].event.position == 2  # by its words
+        encoder.broken = False
+        memory.append(batch(1, "fresh"))  # due at once, the others when their delay is over
+        eventually(lambda: memory.unencoded() == 0)
+
+
+def test_delays_grow_with_each_failure_up_to_an_hour(database_url: str) -> None:
+    # trap 14
+    encoder = Recording()
+    encoder.broken = True
+    with (
+        connected("sync", database_url, encoder) as store,
+        administration(database_url) as conn,
+    ):
+        memory = store.memory(agent="a", user="u")
+        memory.append(batch(1))
+        for before, longest in ((4, 32), (5, 64), (8, 512), (10, 2048), (11, 3600), (400, 3600)):
+            conn.execute("UPDATE memstore.encoding_queue SET attempts = %s", (before,))
+            with pytest.raises(EncoderFailed):
+                memory.flush()
+            row = conn.execute(
+                "SELECT attempts, extract(epoch FROM available_at - now())::float, last_error"
+                " FROM memstore.encoding_queue"
+            ).fetchone()
+            assert row is not None
+            assert row[0] == before + 1
+            assert longest / 2 < row[1] <= longest
+            assert row[2] == "RuntimeError: no encoder today"
+        calls = encoder.calls
+        assert store.make_worker().drain() == 0  # it is not due
+        assert encoder.calls == calls
+        encoder.broken = False
+        memory.flush()  # asks at once all the same
+        assert memory.unencoded() == 0
+
+
+class Choosy(Recording):
+    """Fails on what has the word "poison"."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if any("poison" in text for text in texts):
+            raise ValueError("not this one")
+        return super().encode(texts)
+
+
+def test_a_failing_entry_is_postponed_alone(database_url: str) -> None:
+    # trap 14
+    with (
+        connected("sync", database_url, Choosy()) as store,
+        administration(database_url) as conn,
+    ):
+        memory = store.memory(agent="a", user="u")
+        memory.append([*batch(5), *batch(1, "poison"), *batch(5, "road")])
+        assert store.make_worker().drain() == 10
+        rows = conn.execute(
+            "SELECT position, attempts, last_error FROM memstore.encoding_queue"
+        ).fetchall()
+        assert rows == [(6, 1, "ValueError: not this one")]
+
+
+class Lying(HashEncoder):
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return super().encode(texts)[:, :32]
+
+
+class Other(HashEncoder):
+    dimension = 32
+
+
+@pytest.mark.parametrize("encoder", [Lying(), Other()], ids=["vectors", "dimension"])
+def test_a_worker_whose_encoder_does_not_fit_ends(
+    database_url: str, caplog: pytest.LogCaptureFixture, encoder: Encoder
+) -> None:
+    # trap 12
+    MemoryStore.prepare(database_url, encoder=HashEncoder(), settings=QUIET)
+    with MemoryStore.connect(database_url, encoder=encoder, settings=QUIET) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append(batch(1))
+        worker = store.make_worker()
+        worker.start()
+        eventually(lambda: not worker.alive)
+        assert "encoding stops" in caplog.text
+        assert memory.unencoded() == 1
+    assert encoded(database_url) == 0
+
+
+# what the database does
+
+
+def test_a_worker_outlives_its_sessions(database_url: str) -> None:
+    encoder = Recording()
+    with connected("sync", database_url, encoder, WORKING) as store:
+        memory = store.memory(agent="a", user="u")
+        for _ in range(3):
+            memory.append(batch(1))
+            eventually(lambda: memory.unencoded() == 0)
+            assert end_sessions(database_url)
+    assert encoded(database_url) == 3
+
+
+@pytest.fixture
+def own_server(scratch: Path) -> Iterator[EmbeddedServer]:
+    """A server that may be killed, with a database that a store can be connected to."""
+    with (
+        tempfile.TemporaryDirectory(dir=scratch) as folder,
+        EmbeddedServer.acquire(Path(folder) / "data") as server,
+    ):
+        migrate(server.url)
+        yield server
+
+
+def kill(server: EmbeddedServer) -> None:
+    family = kill_server(server.data_dir)
+    eventually(lambda: all(map(is_dead, family)))
+
+
+def test_a_worker_outlives_a_database_that_is_away(
+    own_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Connected, not embedded: nothing here starts the server but the test.
+    settings = Settings(encode_in_background=False, connect_timeout=0.5, lease_seconds=1)
+    with connected("sync", own_server.url, Recording(), settings) as store:
+        memory = store.memory(agent="a", user="u")
+        worker = store.make_worker()
+        for away in ("held up", "no connection within 0.5 s"):
+            worker.start()
+            if away == "held up":  # the first worker had a server once
+                memory.append(batch(1))
+                worker.wake()
+                eventually(lambda: memory.unencoded() == 0)
+                kill(own_server)
+            eventually(partial(said, caplog, away))
+            with pytest.raises(StorageError):
+                memory.append(batch(1))
+            own_server.ensure_running()
+            eventually(lambda: appended(memory))
+            worker.wake()
+            eventually(lambda: memory.unencoded() == 0)
+            worker.stop()
+            assert not worker.alive
+            kill(own_server)
+            caplog.clear()
+            worker = store.make_worker()
+        own_server.ensure_running()
+
+
+def appended(memory: Any) -> bool:
+    """Append once the pool has noticed that the server is back."""
+    try:
+        memory.append(batch(1))
+    except StorageError:
+        return False
+    return True
+
+
+def test_a_server_killed_while_a_batch_is_encoded_takes_its_vectors_later(
+    scratch: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = Gated()
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        place = Path(folder) / "data"
+        # A lease that no test waits for: what was encoded is written without another claim.
+        settings = Settings(encode_in_background=True, lease_seconds=3600)
+        with MemoryStore.embedded(place, encoder=encoder, settings=settings) as store:
+            memory = store.memory(agent="a", user="u")
+            memory.append(batch(3))
+            assert encoder.asked.wait(PATIENCE)
+            kill_server(place)
+            encoder.may.set()
+            eventually(lambda: memory_unencoded(memory) == 0)
+
+
+def memory_unencoded(memory: Any) -> int | None:
+    try:
+        return int(memory.unencoded())
+    except StorageError:
+        return None
+
+
+# stopping
+
+
+class Stopping(Recording):
+    """Stops its worker while that encodes."""
+
+    worker: Any = None
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self.worker is not None:
+            self.worker.stop()
+        return super().encode(texts)
+
+
+def test_a_worker_stops_after_the_batch_at_hand(database_url: str) -> None:
+    encoder = Stopping()
+    with connected("sync", database_url, encoder) as store:
+        memories = [store.memory(agent="a", user=f"u{n}") for n in range(5)]
+        for memory in memories:
+            memory.append(batch(70))
+        encoder.worker = store.make_worker()
+        encoder.worker.start()
+        eventually(lambda: not encoder.worker.alive)
+        assert len(encoder.texts) == encoded(database_url) == 64
+        encoder.worker = None
+        assert store.make_worker().drain() == 5 * 70 - 64
+
+
+def test_an_idle_worker_stops_at_once_and_twice(database_url: str) -> None:
+    with connected("sync", database_url, HashEncoder()) as store:
+        worker = store.make_worker()
+        worker.stop()
+        assert not worker.alive
+        worker = store.make_worker()
+        worker.start()
+        assert worker.alive
+        worker.stop()
+        worker.stop()
+        assert not worker.alive
+
+
+# other encoders' spaces
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_space_that_is_filled_has_a_worker_of_its_own(database_url: str, kind: str) -> None:
+    # trap 15
+    old, new = Recording(), named("newer")
+    with connected(kind, database_url, old) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append(batch(70))
+        memory.flush()
+        with pytest.raises(NotFound, match="memstore space add newer"):
+            store.make_worker(new)
+        store.add_space(new)
+        worker = store.make_worker(new)
+        worker.start()
+        eventually(lambda: encoded(database_url, 2) == 70)
+        memory.append(batch(5, "road"))
+        with pytest.raises(ConfigurationError, match="memstore worker --encoder newer"):
+            store.switch_space("newer")
+        worker.wake()
+        eventually(lambda: encoded(database_url, 2) == 75)
+        worker.stop()
+        assert memory.unencoded() == 5  # those of the space that serves: its worker's own
+        memory.flush()
+        assert len(old.texts) == len(new.texts) == 75
+        eventually(lambda: store.switch_space("newer").status == "serving")
+    with connected(kind, database_url, new) as store:
+        assert store.memory(agent="a", user="u").search("road 3").leg_hits["vector"] == 75
+
+
+def test_a_store_without_an_encoder_has_no_worker(database_url: str) -> None:
+    with connected("sync", database_url, settings=WORKING) as store:
+        for encoder in (None, "none"):
+            with pytest.raises(ConfigurationError, match="no encoder"):
+                store.make_worker(encoder)
+        assert store.memory(agent="a", user="u").append(content="tea").position == 1
+
+
+def memstore(*arguments: str) -> str:
+    command = [sys.executable, "-c", "from memstore.cli import main; main()", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_encodes_what_is_due_and_ends(database_url: str, encoder: Encoder) -> None:
+    name = "all-MiniLM-L6-v2"
+    with connected("sync", database_url, HashEncoder()) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append(batch(3))
+        store.add_space(encoder)
+        once = ("worker", "--once", "--url", database_url, "--encoder", name)
+        assert memstore(*once) == "3 entries encoded\n"
+        assert memstore(*once, "--json").split() == ["{", '"encoded":', "0", "}"]
+        assert store.switch_space(name).status == "serving"
+        assert (encoded(database_url, 1), encoded(database_url, 2)) == (0, 3)
