@@ -24,7 +24,7 @@ from memstore.types import Identity
 if TYPE_CHECKING:
     import httpx
 
-FIRST_PAUSE = 0.1
+FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 10.0
 GATEWAYS = (502, 504)  # who stands between does not know whether it was done
 
