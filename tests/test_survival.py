@@ -625,3 +625,31 @@ def test_an_erased_text_does_not_become_the_vector_of_what_took_its_place(
             ).fetchone()
         assert len(rows) == 1
         assert both == (2, 1)
+
+
+def test_a_memory_erased_while_it_is_read_is_read_before_or_after(database_url: str) -> None:
+    rounds, size = 40, 30
+    with connected("sync", database_url, HashEncoder()) as store, ThreadPoolExecutor() as threads:
+        memory = store.memory(agent="a", user="u")
+        done = threading.Event()
+
+        def read(call: Callable[[], int]) -> set[int]:
+            found = set()
+            while not done.is_set():
+                found.add(call())
+            return found
+
+        readers = [
+            threads.submit(read, lambda: len(memory.search("tea road", k=size))),
+            threads.submit(read, lambda: len(memory.search("road 7", k=size))),
+            threads.submit(read, lambda: len(memory.resume("tea", budget=10_000).tail)),
+        ]
+        try:
+            for _ in range(rounds):
+                memory.append([NewEvent(content=f"tea on road {n}") for n in range(size)])
+                memory.flush()
+                memory.erase()
+        finally:
+            done.set()
+        for reader in readers:
+            assert reader.result(PATIENCE) <= {0, size}

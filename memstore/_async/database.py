@@ -95,8 +95,9 @@ class AsyncDatabase:
             raise StorageError("a store can't be used across fork(): open one in the child")
         self._guard.check()
 
-    def _prologue(self, role: str | None) -> sql.Composed:
-        parts: list[sql.Composable] = [sql.SQL("BEGIN")]
+    def _prologue(self, role: str | None, snapshot: bool) -> sql.Composed:
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if snapshot else "BEGIN"
+        parts: list[sql.Composable] = [sql.SQL(begin)]
         if role is not None:
             parts.append(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
         if self.tenant_id is not None and role != WORKER:
@@ -105,13 +106,13 @@ class AsyncDatabase:
             )
         return sql.SQL("; ").join(parts)
 
-    async def _begin(self, role: str | None) -> Conn:
+    async def _begin(self, role: str | None, snapshot: bool) -> Conn:
         """Take a connection and begin on it; one that died in the pool is replaced.
 
         Nothing has been said yet when BEGIN fails, so trying again is safe.
         """
         self.check()
-        prologue = self._prologue(role)
+        prologue = self._prologue(role, snapshot)
         for attempt in range(self._attempts):
             try:
                 conn = await self._pool.getconn()
@@ -148,13 +149,17 @@ class AsyncDatabase:
             await self._pool.putconn(conn)
 
     @asynccontextmanager
-    async def transaction(self, role: str | None = SERVER) -> AsyncIterator[Conn]:
+    async def transaction(
+        self, role: str | None = SERVER, *, snapshot: bool = False
+    ) -> AsyncIterator[Conn]:
         """Begin as a role and the store's tenant; commit at the end, roll back on an error.
+
+        With `snapshot` it can only read, and all of its statements see the same moment.
 
         Raises `StorageError` for whatever the driver raises. When the connection is lost during
         COMMIT the outcome is unknown to the client: repeat with the same idempotency keys.
         """
-        conn = await self._begin(role)
+        conn = await self._begin(role, snapshot)
         try:
             try:
                 yield conn

@@ -55,7 +55,7 @@ async def resume(
     most = min(MOST_ENTRIES, budget.total // LEAST_TOKENS + 1)
     memory_id = memory.identity.memory_id
     found: list[tuple[Found, float]] = []
-    async with store._db.transaction() as conn:
+    async with store._db.transaction(snapshot=True) as conn:
         tail = await read_tail(conn, memory_id, state.log_position, most)
         clock.lap("tail")
         for (query, weight), vector in zip(queries, vectors, strict=True):

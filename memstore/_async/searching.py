@@ -162,7 +162,7 @@ async def search(
     (vector,), degraded = await encode_query(store, [query])
     clock.lap("encode")
     memory_id = identity.memory_id
-    async with store._db.transaction() as conn:
+    async with store._db.transaction(snapshot=True) as conn:
         clock.lap("connect")
         found = await find(conn, memory_id, store._space, query, vector, where, settings, clock)
         if found is None:

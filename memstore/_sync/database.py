@@ -96,8 +96,9 @@ class Database:
             raise StorageError("a store can't be used across fork(): open one in the child")
         self._guard.check()
 
-    def _prologue(self, role: str | None) -> sql.Composed:
-        parts: list[sql.Composable] = [sql.SQL("BEGIN")]
+    def _prologue(self, role: str | None, snapshot: bool) -> sql.Composed:
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if snapshot else "BEGIN"
+        parts: list[sql.Composable] = [sql.SQL(begin)]
         if role is not None:
             parts.append(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
         if self.tenant_id is not None and role != WORKER:
@@ -106,13 +107,13 @@ class Database:
             )
         return sql.SQL("; ").join(parts)
 
-    def _begin(self, role: str | None) -> Conn:
+    def _begin(self, role: str | None, snapshot: bool) -> Conn:
         """Take a connection and begin on it; one that died in the pool is replaced.
 
         Nothing has been said yet when BEGIN fails, so trying again is safe.
         """
         self.check()
-        prologue = self._prologue(role)
+        prologue = self._prologue(role, snapshot)
         for attempt in range(self._attempts):
             try:
                 conn = self._pool.getconn()
@@ -149,13 +150,15 @@ class Database:
             self._pool.putconn(conn)
 
     @contextmanager
-    def transaction(self, role: str | None = SERVER) -> Iterator[Conn]:
+    def transaction(self, role: str | None = SERVER, *, snapshot: bool = False) -> Iterator[Conn]:
         """Begin as a role and the store's tenant; commit at the end, roll back on an error.
+
+        With `snapshot` it can only read, and all of its statements see the same moment.
 
         Raises `StorageError` for whatever the driver raises. When the connection is lost during
         COMMIT the outcome is unknown to the client: repeat with the same idempotency keys.
         """
-        conn = self._begin(role)
+        conn = self._begin(role, snapshot)
         try:
             try:
                 yield conn

@@ -157,7 +157,7 @@ def search(
     (vector,), degraded = encode_query(store, [query])
     clock.lap("encode")
     memory_id = identity.memory_id
-    with store._db.transaction() as conn:
+    with store._db.transaction(snapshot=True) as conn:
         clock.lap("connect")
         found = find(conn, memory_id, store._space, query, vector, where, settings, clock)
         if found is None:
