@@ -135,7 +135,7 @@ class ResumeBody(Body):
     render: Text | None = None
 
     def chosen(self, default: Budget, most: int) -> Budget:
-        total = default.total if self.budget is None else self.budget
+        total = min(default.total, most) if self.budget is None else self.budget
         if total > most:
             raise InvalidInput(f"at most {most} tokens", path="budget")
         state = default.state_share if self.state_share is None else self.state_share

@@ -20,6 +20,7 @@ router = APIRouter(tags=["log"])
 BULK_EVENTS = 500
 BULK_CHARACTERS = 2_000_000
 STREAM_PAGE = 500
+PAGE = 100
 MAX_KEY = 480  # what is derived from it must be an identifier too
 
 IdempotencyKey = Annotated[
@@ -31,6 +32,7 @@ IdempotencyKey = Annotated[
 ]
 Tags = Annotated[list[str] | None, Query(description="Only those of this value (repeatable)")]
 Time = Annotated[str | None, Query(description="An ISO 8601 time with its offset")]
+Limit = Annotated[int | None, Query(ge=1, le=bodies.MAX_INT, description="Of a page, 100")]
 Position = Annotated[int | None, Query(ge=0, le=bodies.MAX_POSITION)]
 
 
@@ -132,7 +134,7 @@ async def read(
     after: Position = None,
     before: Position = None,
     newest_first: bool = False,
-    limit: Annotated[int | None, Query(ge=1, le=bodies.MAX_POSITION)] = None,
+    limit: Limit = None,
 ) -> Response:
     tags: dict[str, Any] = {
         "session": session,
@@ -149,13 +151,20 @@ async def read(
     if request.headers.get("Accept") == NDJSON:
         first = await memory.events(**tags, limit=min(limit or STREAM_PAGE, STREAM_PAGE))
         return Lines(stream(memory, tags, first, limit), request.state.request_id)
-    limit = 100 if limit is None else limit
-    most = service_of(request).settings.max_page
-    if limit > most:
-        raise InvalidInput(f"a page holds up to {most} entries", path="limit")
+    limit = page_size(request, limit)
     events = await memory.events(**tags, limit=limit)
     following = events[-1].position if len(events) == limit else None
     return Json({"events": [event_to(event) for event in events], "next": following})
+
+
+def page_size(request: Request, limit: int | None) -> int:
+    """Check how many a page is to hold, and choose where it is not said."""
+    most = service_of(request).settings.max_page
+    if limit is None:
+        return min(PAGE, most)
+    if limit > most:
+        raise InvalidInput(f"a page holds up to {most}", path="limit")
+    return limit
 
 
 async def stream(

@@ -27,6 +27,7 @@ from memstore_api.routes import (
     body_of,
     service_of,
 )
+from memstore_api.routes_log import Limit, page_size
 
 router = APIRouter(tags=["recall"])
 
@@ -106,11 +107,9 @@ async def traces(
     request: Request,
     memory: Readable,
     only_labelled: bool = False,
-    limit: Annotated[int, Query(ge=1, le=bodies.MAX_INT)] = 100,
+    limit: Limit = None,
 ) -> Response:
-    most = service_of(request).settings.max_page
-    if limit > most:
-        raise InvalidInput(f"a page holds up to {most}", path="limit")
+    limit = page_size(request, limit)
     found = await memory.traces(only_labelled=only_labelled, limit=limit)
     return Json({"traces": [trace_to(trace) for trace in found]})
 

@@ -13,7 +13,7 @@ from memstore.wire import change_to, committed_to, state_to, version_to
 from memstore_api import bodies, examples
 from memstore_api.replies import Json, etag
 from memstore_api.routes import MEMORY, Memory, Readable, Writable, answer, body_of, service_of
-from memstore_api.routes_log import IdempotencyKey, checked_key, events_from
+from memstore_api.routes_log import IdempotencyKey, Limit, checked_key, events_from, page_size
 
 router = APIRouter(tags=["state"])
 
@@ -178,11 +178,9 @@ async def commit(
     ),
 )
 async def history(
-    request: Request, memory: Readable, before: MaybeNumber = None, limit: Number = 100
+    request: Request, memory: Readable, before: MaybeNumber = None, limit: Limit = None
 ) -> Response:
-    most = service_of(request).settings.max_page
-    if not 1 <= limit <= most:
-        raise InvalidInput(f"a page holds 1 to {most} versions", path="limit")
+    limit = page_size(request, limit)
     start = bodies.MAX_INT if before is None else before
     versions = await memory.history(before=start, limit=limit)
     following = versions[-1].version if len(versions) == limit else None

@@ -11,6 +11,7 @@ from uuid import UUID
 from memstore import ranking, sql
 from memstore._async import log, rows, searching
 from memstore._async.database import Conn
+from memstore._async.runtime import in_thread
 from memstore.budget import Budget
 from memstore.candidates import LEGS, Clock, Found, distinct, to_hit
 from memstore.context import Context, ContextInputs, StateDocument, assemble
@@ -49,7 +50,8 @@ async def resume(
     clock = Clock.start()
     state = await memory.state()
     clock.lap("state")
-    queries = make_queries(clean_text(task or ""), memory.schema.cues(state.value))
+    task = clean_text(task or "")
+    queries = make_queries(task, memory.schema.cues(state.value))
     vectors, degraded = await searching.encode_query(store, [query for query, _ in queries])
     clock.lap("encode")
     most = min(MOST_ENTRIES, budget.total // LEAST_TOKENS + 1)
@@ -73,7 +75,7 @@ async def resume(
     everything = joined | neighbours | events
     inputs = ContextInputs(
         now=datetime.now(UTC),
-        task=task or "",
+        task=task,
         state=state,
         document=as_document(state),
         stale=state.stale,
@@ -93,7 +95,8 @@ async def resume(
         degraded=degraded,
         milliseconds=clock.milliseconds,
     )
-    context = assemble(inputs, budget, counter or o200k())
+    # Off the event loop: counting tokens takes a while.
+    context = await in_thread(assemble, inputs, budget, counter or o200k())
     clock.lap("assemble")
     context.milliseconds.update(clock.milliseconds)
     return context

@@ -12,6 +12,7 @@ from uuid import UUID
 from memstore import ranking, sql
 from memstore._sync import log, rows, searching
 from memstore._sync.database import Conn
+from memstore._sync.runtime import in_thread
 from memstore.budget import Budget
 from memstore.candidates import LEGS, Clock, Found, distinct, to_hit
 from memstore.context import Context, ContextInputs, StateDocument, assemble
@@ -50,7 +51,8 @@ def resume(
     clock = Clock.start()
     state = memory.state()
     clock.lap("state")
-    queries = make_queries(clean_text(task or ""), memory.schema.cues(state.value))
+    task = clean_text(task or "")
+    queries = make_queries(task, memory.schema.cues(state.value))
     vectors, degraded = searching.encode_query(store, [query for query, _ in queries])
     clock.lap("encode")
     most = min(MOST_ENTRIES, budget.total // LEAST_TOKENS + 1)
@@ -74,7 +76,7 @@ def resume(
     everything = joined | neighbours | events
     inputs = ContextInputs(
         now=datetime.now(UTC),
-        task=task or "",
+        task=task,
         state=state,
         document=as_document(state),
         stale=state.stale,
@@ -94,7 +96,8 @@ def resume(
         degraded=degraded,
         milliseconds=clock.milliseconds,
     )
-    context = assemble(inputs, budget, counter or o200k())
+    # Off the event loop: counting tokens takes a while.
+    context = in_thread(assemble, inputs, budget, counter or o200k())
     clock.lap("assemble")
     context.milliseconds.update(clock.milliseconds)
     return context
