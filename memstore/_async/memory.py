@@ -473,7 +473,7 @@ class AsyncMemory(Generic[M]):
         tuning, until the memory is erased.
         """
         settings = self._store.settings
-        if budget is None or isinstance(budget, int):
+        if not isinstance(budget, Budget):  # which refuses what is no whole number
             total = settings.budget if budget is None else budget
             budget = Budget(total, settings.state_share, settings.tail_share)
         context = await resuming.resume(self._store, self, task, budget, counter, ranking)
