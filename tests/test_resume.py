@@ -342,11 +342,11 @@ def check_pairs(context: Context) -> None:
     anthropic = context.to_messages("anthropic")
     roles = [message["role"] for message in anthropic]
     assert roles == [("user", "assistant")[n % 2] for n in range(len(roles))]
-    for sent, following in zip_longest(anthropic, anthropic[1:]):
+    for sent, answer in zip_longest(anthropic, anthropic[1:]):
         used = [part["id"] for part in sent["content"] if part["type"] == "tool_use"]
         if used:
-            assert following is not None
-            results = [p for p in following["content"] if p["type"] == "tool_result"]
+            assert answer is not None
+            results = [p for p in answer["content"] if p["type"] == "tool_result"]
             assert [part["tool_use_id"] for part in results] == used
     entries = [*context.tail, *context.retrieved]
     ids: dict[str, set[str]] = {}

@@ -653,3 +653,52 @@ def test_a_memory_erased_while_it_is_read_is_read_before_or_after(database_url: 
             done.set()
         for reader in readers:
             assert reader.result(PATIENCE) <= {0, size}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_isolation = 'repeatable read'",
+        "client_encoding = 'LATIN1'",
+        "datestyle = 'SQL, DMY'",
+        "datestyle = 'German'",
+        "intervalstyle = 'sql_standard'",
+        "bytea_output = 'escape'",
+        "extra_float_digits = -15",
+        "plan_cache_mode = 'force_generic_plan'",
+        "jit = on",
+    ],
+)
+def test_a_databases_own_settings_do_not_matter(database_url: str, setting: str) -> None:
+    MemoryStore.prepare(database_url, encoder=HashEncoder(), settings=QUIET)
+    with administration(database_url) as conn:
+        conn.execute(f"ALTER DATABASE {conn.info.dbname} SET {setting}".encode())
+    with connected("sync", database_url, HashEncoder()) as store, ThreadPoolExecutor() as threads:
+        memory = store.memory(agent="a", user="u")
+
+        def event(writer: int, n: int) -> NewEvent:
+            return NewEvent(
+                content=f"tea é 茶 {writer} back\\slash 'q' {n}",
+                payload={"a": [None, 1.1, "x\\y"]},
+                idempotency_key=f"{writer}/{n}",
+            )
+
+        def write(writer: int) -> None:
+            for n in range(10):
+                memory.append([event(writer, n)])
+
+        for writing in [threads.submit(write, writer) for writer in range(4)]:
+            writing.result(PATIENCE)
+        memory.flush()
+        memory.patch({"user_preferences": {"a": "é茶\\"}})
+        events = memory.events()
+        assert sorted(e.content for e in events) == sorted(
+            event(writer, n).content for writer in range(4) for n in range(10)
+        )
+        assert events[0].payload == {"a": [None, 1.1, "x\\y"]}
+        assert memory.append([event(0, 0)]).repeated  # digests come back as they were
+        assert len(memory.search("茶", k=50, since=events[0].occurred_at)) == 40
+        assert memory.search("back 3").hits[0].event.content.endswith("3")
+        assert memory.state().value.user_preferences == {"a": "é茶\\"}
+        assert len(memory.resume("tea", budget=10_000).retrieved) > 0

@@ -25,6 +25,11 @@ WORKER = "memstore_worker"
 ERASER = "memstore_eraser"
 AUTHENTICATOR = "memstore_authenticator"
 
+# Stated each time: a database may have another default.
+BEGIN = sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED")
+SNAPSHOT = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+ISO_DATES = sql.SQL("; SET LOCAL datestyle = 'ISO'")  # the driver reads no other
+
 
 def wrap(error: psycopg.Error) -> StorageError:
     """Turn a driver's error into ours; the one place where that is done."""
@@ -65,6 +70,7 @@ class Database:
                 "row_factory": dict_row,
                 "prepare_threshold": 2 if prepare else None,
                 "application_name": "memstore",
+                "client_encoding": "utf8",
             },
             connection_class=Connection[DictRow],
         )
@@ -97,8 +103,7 @@ class Database:
         self._guard.check()
 
     def _prologue(self, role: str | None, snapshot: bool) -> sql.Composed:
-        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if snapshot else "BEGIN"
-        parts: list[sql.Composable] = [sql.SQL(begin)]
+        parts: list[sql.Composable] = [SNAPSHOT if snapshot else BEGIN]
         if role is not None:
             parts.append(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
         if self.tenant_id is not None and role != WORKER:
@@ -124,7 +129,9 @@ class Database:
                     in_thread(self.revive)  # for the next call, if it was down
                 raise StorageError(f"no connection was free within {self._timeout} s") from error
             try:
-                conn.execute(prologue)
+                style = conn.pgconn.parameter_status(b"DateStyle") or b"ISO"
+                readable = prologue if style.startswith(b"ISO") else prologue + ISO_DATES
+                conn.execute(readable)
             except psycopg.OperationalError as error:
                 lost = conn.closed
                 self._give_back(conn)
