@@ -663,6 +663,7 @@ def test_a_memory_erased_while_it_is_read_is_read_before_or_after(database_url: 
         "client_encoding = 'LATIN1'",
         "datestyle = 'SQL, DMY'",
         "datestyle = 'German'",
+        "search_path = 'nowhere'",
         "intervalstyle = 'sql_standard'",
         "bytea_output = 'escape'",
         "extra_float_digits = -15",

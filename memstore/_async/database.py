@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from memstore._async.runtime import LoopGuard, in_thread
 from memstore.errors import MemstoreError, StorageError
+from memstore.sql import statement
 
 Conn = AsyncConnection[DictRow]
 
@@ -53,6 +54,7 @@ class AsyncDatabase:
     ) -> None:
         self.url = url
         self.tenant_id: int | None = None
+        self._vectors_schema: str | None = None
         self.revive = revive
         self._timeout = connect_timeout
         self._pid = os.getpid()
@@ -79,9 +81,19 @@ class AsyncDatabase:
         await self._pool.open()
         try:
             await self._pool.wait(self._timeout)
+            self._vectors_schema = await self._find_vectors()
         except (PoolTimeout, psycopg.Error) as error:
             await self._pool.close()
             raise StorageError(f"no connection within {self._timeout} s") from error
+        except BaseException:
+            await self._pool.close()
+            raise
+
+    async def _find_vectors(self) -> str | None:
+        """Name the vector extension's schema where the search path lacks it."""
+        async with self.transaction(role=None) as conn:
+            row = await (await conn.execute(statement("schema_of_vectors"))).fetchone()
+        return row["schema"] if row else None
 
     async def close(self) -> None:
         if os.getpid() != self._pid:
@@ -109,6 +121,9 @@ class AsyncDatabase:
             parts.append(
                 sql.SQL("SET LOCAL memstore.tenant = {}").format(sql.Literal(str(self.tenant_id)))
             )
+        if self._vectors_schema is not None:
+            path = sql.Identifier(self._vectors_schema)
+            parts.append(sql.SQL("SET LOCAL search_path = {}").format(path))
         return sql.SQL("; ").join(parts)
 
     async def _begin(self, role: str | None, snapshot: bool) -> Conn:

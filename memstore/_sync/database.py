@@ -17,6 +17,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from memstore._sync.runtime import LoopGuard, in_thread
 from memstore.errors import MemstoreError, StorageError
+from memstore.sql import statement
 
 Conn = Connection[DictRow]
 
@@ -54,6 +55,7 @@ class Database:
     ) -> None:
         self.url = url
         self.tenant_id: int | None = None
+        self._vectors_schema: str | None = None
         self.revive = revive
         self._timeout = connect_timeout
         self._pid = os.getpid()
@@ -80,9 +82,19 @@ class Database:
         self._pool.open()
         try:
             self._pool.wait(self._timeout)
+            self._vectors_schema = self._find_vectors()
         except (PoolTimeout, psycopg.Error) as error:
             self._pool.close()
             raise StorageError(f"no connection within {self._timeout} s") from error
+        except BaseException:
+            self._pool.close()
+            raise
+
+    def _find_vectors(self) -> str | None:
+        """Name the vector extension's schema where the search path lacks it."""
+        with self.transaction(role=None) as conn:
+            row = (conn.execute(statement("schema_of_vectors"))).fetchone()
+        return row["schema"] if row else None
 
     def close(self) -> None:
         if os.getpid() != self._pid:
@@ -110,6 +122,9 @@ class Database:
             parts.append(
                 sql.SQL("SET LOCAL memstore.tenant = {}").format(sql.Literal(str(self.tenant_id)))
             )
+        if self._vectors_schema is not None:
+            path = sql.Identifier(self._vectors_schema)
+            parts.append(sql.SQL("SET LOCAL search_path = {}").format(path))
         return sql.SQL("; ").join(parts)
 
     def _begin(self, role: str | None, snapshot: bool) -> Conn:

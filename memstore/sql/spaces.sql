@@ -59,3 +59,10 @@ DELETE FROM memstore.spaces WHERE space_id = %(space_id)s;
 
 -- name: delete_space_queue
 DELETE FROM memstore.encoding_queue WHERE space_id = %(space_id)s;
+
+-- name: schema_of_vectors
+-- Where the extension is, if the search path does not lead there.
+SELECT n.nspname AS schema
+FROM pg_extension AS e
+JOIN pg_namespace AS n ON n.oid = e.extnamespace
+WHERE e.extname = 'vector' AND to_regtype('halfvec') IS NULL;
