@@ -12,6 +12,7 @@ from memstore import (
     ConfigurationError,
     Encoder,
     InvalidInput,
+    MemstoreError,
     NotFound,
     StateSchema,
 )
@@ -29,6 +30,7 @@ class Service:
         self._schemas = {
             schema.name: schema for schema in (DEFAULT_SCHEMA, *map(imported, settings.schemas))
         }
+        self.failure: MemstoreError | None = None  # why it did not open
         self._store: AsyncMemoryStore | None = None
         self._views: dict[str, AsyncMemoryStore] = {}
 
@@ -41,10 +43,15 @@ class Service:
     async def open(self) -> AsyncMemoryStore:
         """Open the store: the database at the settings' URL, or the embedded one."""
         settings = self.settings
-        if settings.url is not None:
-            self._store = await AsyncMemoryStore.connect(encoder=self._encoder, settings=settings)
-        else:
-            self._store = await AsyncMemoryStore.embedded(encoder=self._encoder, settings=settings)
+        given: dict[str, Any] = {"encoder": self._encoder, "settings": settings}
+        try:
+            if settings.url is not None:
+                self._store = await AsyncMemoryStore.connect(**given)
+            else:
+                self._store = await AsyncMemoryStore.embedded(**given)
+        except MemstoreError as error:
+            self.failure = error
+            raise
         self._views = {settings.tenant: self._store}
         return self._store
 

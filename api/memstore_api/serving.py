@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import uvicorn
 
@@ -31,15 +32,17 @@ class _Server(uvicorn.Server):
 def serve(settings: ServerSettings, listening: Callable[[str], object]) -> None:
     """Serve until SIGTERM or SIGINT; then requests under way finish and the store is closed.
 
-    `listening` is told each address. Raises `ConfigurationError` where it can't start, and for a
-    server that asks for no key but listens where others reach it.
+    `listening` is told each address. Raises what opening the store raised, and
+    `ConfigurationError` where it can't listen, or would listen where others reach it and ask for
+    no key.
     """
     if settings.insecure and not is_loopback(settings.host):
         raise ConfigurationError(
             f"a server that asks for no key listens on loopback alone, not at {settings.host}"
         )
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         lifespan="on",
@@ -50,6 +53,10 @@ def serve(settings: ServerSettings, listening: Callable[[str], object]) -> None:
         timeout_graceful_shutdown=settings.shutdown_timeout,
     )
     server = _Server(config, listening)
-    server.run()
+    # After a SIGINT, uvicorn raises KeyboardInterrupt once all is finished.
+    with suppress(KeyboardInterrupt, SystemExit):
+        server.run()
     if not server.started:
-        raise ConfigurationError("the server could not start; the log above says why")
+        raise app.state.service.failure or ConfigurationError(
+            "the server could not start; the log above says why"
+        )
