@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,11 +77,14 @@ def script(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, tmp_path: Path) -> None:
     file = tmp_path / "page.py"
-    file.write_text(script(page), encoding="utf-8")
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = str(free.getsockname()[1])
+    file.write_text(script(page).replace("8077", port), encoding="utf-8")
     folder = tmp_path / "folder"
     folder.mkdir()
     environment = os.environ | {
         "MEMSTORE_DATA_DIR": str(tmp_path / "data"),
+        "MEMSTORE_PORT": port,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     done = subprocess.run(
@@ -97,6 +102,8 @@ def test_what_is_not_run_exists(page: Path) -> None:
         if block.language not in {"bash", "console"}:
             continue
         for command in commands(block):
+            if not command.startswith(("make ", "pip ")):
+                continue  # it may be a line of a text in quotes
             words = shlex.split(command, comments=True)
             if words[0] == "make":
                 named = [word for word in words[1:] if "=" not in word]
