@@ -10,7 +10,7 @@ from rich.console import Console
 
 from eval import ablate as ablation
 from eval import compare as comparison
-from eval import datasets, results, runner, systems, tables
+from eval import datasets, quality, results, runner, systems, tables
 from eval.bench import bench
 from eval.opening import bars, opened
 from memstore import MemstoreError
@@ -56,7 +56,13 @@ main.add_command(bench)
 @main.command()
 @click.option("--dataset", type=click.Choice(FORMS), required=True, help="The form of the data.")
 @click.option("--path", type=EXISTING, required=True, help="The file, or for generic the folder.")
-@click.option("--system", type=click.Choice(systems.NAMES), default="memstore", show_default=True)
+@click.option(
+    "--system",
+    type=click.Choice(systems.NAMES),
+    default="memstore",
+    show_default=True,
+    help="What ranks: memstore as shipped, or what it is compared with.",
+)
 @click.option("--budget", type=Numbers(), default=(), help="Token budgets, such as 1024,2048,4096.")
 @click.option("--json", "out", type=ANY, help="Write the result here.")
 @click.option("--trec", type=ANY, help="Write TREC run and qrels files into this folder.")
@@ -149,13 +155,25 @@ def ablate(
 
 @main.command()
 @click.argument("files", type=EXISTING, nargs=-1, required=True)
-@click.option("--out", "-o", type=ANY, default=Path("report.html"), show_default=True)
+@click.option(
+    "--out", "-o", type=ANY, default=Path("report.html"), show_default=True, help="The page."
+)
 def report(files: tuple[Path, ...], out: Path) -> None:
     """Lay results of `run --json` out side by side in one HTML file, with plots."""
     from eval.report import page  # matplotlib takes its time
 
     out.write_text(page([result(path) for path in files]), encoding="utf-8")
     click.echo(f"{out}: {len(files)} results")
+
+
+@main.command()
+def gate() -> None:
+    """Run the project's own small set; fail if a figure fell below its floor."""
+    with opened(None) as store, bars() as told:
+        figures = quality.measured(store, told)
+    quality.show(figures, Console(highlight=False))
+    if not all(figure.holds for figure in figures):
+        raise click.exceptions.Exit(1)
 
 
 if __name__ == "__main__":

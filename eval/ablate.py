@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import BaseModel
 from rich.console import Console
-from rich.table import Table
 
 from eval import results, runner
 from eval.compare import Comparison, compare, probability
@@ -17,6 +16,7 @@ from eval.datasets import Dataset
 from eval.forms import Form, Reshaped
 from eval.measures import Paired, paired
 from eval.opening import opened
+from eval.tables import columns
 from memstore import DEFAULT_SCHEMA, MemoryStore, Ranking, StateSchema
 from memstore.ranking import IDENTITY, NEIGHBOURS, TIME
 
@@ -178,7 +178,7 @@ def interval(result: Paired) -> str:
 def show(ablation: Ablation, console: Console) -> None:
     """Print what each part is worth."""
     heading, *rows = table(ablation, lambda r: f"{r.difference:+.3f} (p {probability(r.p)})")
-    shown = Table(*heading, box=None)
+    shown = columns(*heading)
     for row in rows:
         shown.add_row(*row)
     console.print(f"{ablation.shipped['name']}, {ablation.shipped['n_queries']} questions")

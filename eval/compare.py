@@ -11,6 +11,7 @@ from rich.table import Table
 
 from eval.measures import Paired, paired
 from eval.results import Result
+from eval.tables import columns
 
 #: What is compared without being named, where both results have it.
 USUAL = ("R@10", "All@10", "nDCG@10", "RR", "session R@10", "answer@1", "answer RR")
@@ -107,11 +108,7 @@ def show(comparison: Comparison, names: tuple[str, ...], examples: int, console:
 
 
 def _table(title: str) -> Table:
-    columns = (title, "n", "A", "B", "A - B", "95 % interval", "p", "won/lost/tied")
-    table = Table(box=None)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left")
-    return table
+    return columns(title, "n", "A", "B", "A - B", "95 % interval", "p", "won/lost/tied")
 
 
 def _add(table: Table, name: str, result: Paired) -> None:

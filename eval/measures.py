@@ -24,22 +24,32 @@ def per_query(qrels: Qrels, run: Run) -> dict[str, dict[str, float]]:
     R@k is the fraction of the evidence in the first k, Success@k whether any of it is, All@k
     whether all of it is. A question without results counts as 0.
     """
+    # Not the ids themselves: trec_eval's C code ends a string at a NUL.
+    number = {qid: str(index) for index, qid in enumerate(qrels)}
     judged = [
-        ir_measures.Qrel(qid, document, 1) for qid, found in qrels.items() for document in found
+        ir_measures.Qrel(number[qid], _hex(document), 1)
+        for qid, found in qrels.items()
+        for document in found
     ]
     scored = [
-        ir_measures.ScoredDoc(qid, document, float(-rank))
+        ir_measures.ScoredDoc(number[qid], _hex(document), float(-rank))
         for qid, ranked in run.items()
+        if qid in qrels
         for rank, document in enumerate(dict.fromkeys(ranked))
     ]
+    names = list(qrels)
     result = {qid: dict.fromkeys(NAMES, 0.0) for qid in qrels}
     for metric in ir_measures.iter_calc(_MEASURES, judged, scored) if judged else ():
-        result[metric.query_id][str(metric.measure)] = float(metric.value)
+        result[names[int(metric.query_id)]][str(metric.measure)] = float(metric.value)
     for qid, evidence in qrels.items():
         ranked = list(dict.fromkeys(run.get(qid, ())))
         for k in CUTOFFS:
             result[qid][f"All@{k}"] = float(set(evidence) <= set(ranked[:k]))
     return result
+
+
+def _hex(text: str) -> str:
+    return text.encode(errors="surrogatepass").hex()
 
 
 def answer_rank(rank: int | None) -> dict[str, float]:

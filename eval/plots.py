@@ -81,6 +81,8 @@ def against_tokens(results: Sequence[Result]) -> str | None:
         if not axes.lines:
             return None
         axes.set_xscale("log", base=2)
+        # A system that finds nothing uses next to no tokens: it would stretch the axis.
+        axes.set_xlim(left=0.7 * min(int(b) for r in results for b in r["metrics"]["budget"]))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
         axes.set(
             ylim=(0, 1.03),

@@ -138,7 +138,8 @@ def read_json(path: Path) -> Result:
 def write_trec(outcome: Outcome, folder: Path) -> None:
     """Write ``run.txt`` and ``qrels.txt`` as trec_eval reads them.
 
-    Their columns are split at white space, so that in ids it is percent-encoded.
+    Their columns are split at white space, so that in ids it is percent-encoded, as is what
+    does not print.
     """
     folder.mkdir(parents=True, exist_ok=True)
     run, qrels = [], []
@@ -156,8 +157,9 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def token(text: str) -> str:
-    """Percent-encode white space, and the percent sign itself."""
+    """Percent-encode what does not print or is space, and the percent sign itself."""
+    plain = (char.isprintable() and char not in " %" for char in text)
     return "".join(
-        "".join(f"%{byte:02X}" for byte in char.encode()) if char.isspace() or char == "%" else char
-        for char in text
+        char if keep else "".join(f"%{byte:02X}" for byte in char.encode(errors="surrogatepass"))
+        for char, keep in zip(text, plain, strict=True)
     )

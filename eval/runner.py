@@ -115,7 +115,8 @@ def fill(
     total = memory.unencoded()
     if learn is not None and total:
         learn(systems.all_events(memory))
-    memory.flush(progress=lambda left: progress("messages encoded", total - left, total))
+    if total:
+        memory.flush(progress=lambda left: progress("messages encoded", total - left, total))
     seconds["encode"] += perf_counter() - started
     if not memory.state().version:
         # The state has absorbed the log: what is in the context is there because it was found.

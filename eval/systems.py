@@ -125,7 +125,10 @@ def rendered(inputs: ContextInputs, budget: int) -> Context:
 
 
 def rank_bm25(events: Sequence[Event]) -> Rank:
-    """rank-bm25's BM25Okapi in memory, over the same terms."""
+    """rank-bm25's BM25Okapi in memory, over the same terms.
+
+    Its IDF, and so a score, can be negative; only entries without a query term have none.
+    """
     from rank_bm25 import BM25Okapi
 
     documents = [
@@ -137,7 +140,7 @@ def rank_bm25(events: Sequence[Event]) -> Rank:
     def rank(question: str) -> list[tuple[Event, float]]:
         scores = np.asarray(index.get_scores(list(query_terms(question))))
         best = np.lexsort((np.arange(len(scores)), -scores))[:MOST]
-        return [(events[i], float(scores[i])) for i in best if scores[i] > 0]
+        return [(events[i], float(scores[i])) for i in best if scores[i]]
 
     return rank
 

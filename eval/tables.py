@@ -7,12 +7,21 @@ from rich.table import Table
 
 from eval.results import Result
 
-SHOWN = ("R@1", "R@5", "R@10", "R@20", "R@50", "Success@10", "All@10", "nDCG@10", "RR")
+SHOWN = ("R@1", "R@5", "R@10", "R@50", "Success@10", "All@10", "nDCG@10", "RR")
 ANSWERS = ("answer@1", "answer@5", "answer@10", "answer@50", "answer RR")
 
 
 def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+def columns(first: str, *others: str) -> Table:
+    """Make a table with names on the left and figures, aligned at the right, after them."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def show(result: Result, console: Console) -> None:
@@ -30,7 +39,7 @@ def show(result: Result, console: Console) -> None:
         if metrics.get(shown[0]) is not None:
             console.print(by_category(result, shown))
     if metrics["session"]:
-        table = Table("sessions", *SHOWN, box=None)
+        table = columns("sessions", *SHOWN)
         table.add_row("all", *(number(metrics["session"][name]) for name in SHOWN))
         console.print(table)
     for name, (low, high) in result["intervals"].items():
@@ -50,7 +59,7 @@ def show(result: Result, console: Console) -> None:
 
 
 def by_category(result: Result, shown: tuple[str, ...]) -> Table:
-    table = Table("", "n", *shown, box=None)
+    table = columns("", "n", *shown)
     rows = [("all", result["n_queries"], result["metrics"])]
     if len(result["by_category"]) > 1:
         rows += [(name, row["n_queries"], row) for name, row in result["by_category"].items()]
@@ -60,7 +69,7 @@ def by_category(result: Result, shown: tuple[str, ...]) -> Table:
 
 
 def in_budgets(sizes: Result) -> Table:
-    table = Table("budget", "all", "any", "fraction", "answer", "tokens", box=None)
+    table = columns("budget", "all", "any", "fraction", "answer", "tokens")
     for size, row in sizes.items():
         found = [number(row.get(name)) for name in ("all", "any", "fraction", "answer")]
         table.add_row(size, *found, f"{row['tokens']:,.0f}")
