@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from time import perf_counter
 from typing import Any
 
@@ -33,6 +34,20 @@ class Clock:
         now = perf_counter()
         self.milliseconds[step] = self.milliseconds.get(step, 0.0) + (now - self.started) * 1000
         self.started = now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query as it is searched with.
+
+    `vector` is pgvector's text form, None where there is nothing to encode with. `legible` is
+    the share of the text that the encoder can read. `now` is when it is asked.
+    """
+
+    text: str
+    vector: str | None
+    legible: float
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)

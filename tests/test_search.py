@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from rank_bm25 import BM25Okapi
 from memstore import (
     EncoderFailed,
     EncoderMismatch,
+    InvalidInput,
     MemoryStore,
     NewEvent,
     NotFound,
@@ -444,3 +446,50 @@ def found_in(url: str, marker: str, memory_id: Any) -> set[str]:
                 if marker in row or str(memory_id) in row:
                     found.add(table)
     return found
+
+
+def may(day: int) -> datetime:
+    return datetime(2026, 5, day, tzinfo=UTC)
+
+
+def test_a_relative_time_is_read_from_when_it_is_asked(store: Any) -> None:
+    memory = store.memory(agent="a", user="u")
+    days = {4: "on the fourth", 11: "on the eleventh", 18: "on the eighteenth", 25: "at the end"}
+    memory.append(
+        [
+            NewEvent(
+                content=f"we drank tea {words}", occurred_at=datetime(2026, 5, day, tzinfo=UTC)
+            )
+            for day, words in days.items()
+        ]
+    )
+    for now, expected in (
+        (datetime(2026, 5, 13, tzinfo=UTC), 1),
+        (datetime(2026, 5, 20, tzinfo=UTC), 2),
+    ):
+        found = memory.search("who drank tea last week?", now=now)
+        assert positions(found)[0] == expected
+        assert positions(memory.resume("who drank tea last week?", now=now).search)[0] == expected
+    with pytest.raises(InvalidInput, match="now"):
+        memory.search("tea", now=datetime(2026, 5, 13))
+
+
+class Monolingual(HashEncoder):
+    """An encoder that says it can read no Chinese."""
+
+    def legible(self, text: str) -> float:
+        return 0.0 if re.search(r"[一-鿿]", text) else 1.0
+
+
+def test_what_the_encoder_cannot_read_is_left_to_words(database_url: str) -> None:
+    with connected("sync", database_url, Monolingual()) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append([NewEvent(content="我们讨论了数据库"), NewEvent(content="天气很好")])
+        memory.flush()
+        assert positions(memory.search("数据库"))[0] == 1
+
+
+def test_the_encoder_tells_how_much_it_can_read(encoder: Any) -> None:
+    assert encoder.legible("We settled on Postgres in May.") == 1.0
+    assert encoder.legible("我们在五月决定使用数据库") < 0.9
+    assert encoder.legible("") == 1.0

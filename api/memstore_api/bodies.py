@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -113,6 +114,7 @@ class SearchBody(Body):
     until: Text | None = None
     after: Position | None = None
     before: Position | None = None
+    now: Text | None = None
 
     def tags(self) -> dict[str, Any]:
         """Return the filters given, as `search` takes them."""
@@ -120,7 +122,7 @@ class SearchBody(Body):
         for name in ("session", "actor", "role", "event_type", "correlation_id"):
             if (value := getattr(self, name)) is not None:
                 found[name] = texts(value, name)
-        for name in ("since", "until"):
+        for name in ("since", "until", "now"):
             if (value := getattr(self, name)) is not None:
                 found[name] = time_from(value, name)
         return found | {n: v for n in ("after", "before") if (v := getattr(self, n)) is not None}
@@ -133,6 +135,10 @@ class ResumeBody(Body):
     tail_share: float | None = None
     record: bool | None = None
     render: Text | None = None
+    now: Text | None = None
+
+    def moment(self) -> datetime | None:
+        return None if self.now is None else time_from(self.now, "now")
 
     def chosen(self, default: Budget, most: int) -> Budget:
         total = min(default.total, most) if self.budget is None else self.budget

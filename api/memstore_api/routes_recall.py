@@ -74,7 +74,7 @@ async def resume(request: Request, memory: Readable) -> Response:
         raise InvalidInput(f"one of {', '.join(RENDERINGS)}", path="render")
     default = Budget(settings.budget, settings.state_share, settings.tail_share)
     budget = body.chosen(default, settings.max_budget)
-    context = await memory.resume(body.task, budget=budget, record=body.record)
+    context = await memory.resume(body.task, budget=budget, record=body.record, now=body.moment())
     measures_of(request).answer(context.milliseconds, context.degraded, context.tokens.total)
     wire = context_to(context, memory.schema)
     if body.render is not None:

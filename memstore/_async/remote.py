@@ -341,6 +341,7 @@ class AsyncRemoteMemory(Generic[M]):
         until: datetime | None = None,
         after: int | None = None,
         before: int | None = None,
+        now: datetime | None = None,
     ) -> SearchResult:
         """Find the `k` entries that bear most on a query, best first. See `Memory.search`."""
         where = EventFilter(
@@ -354,7 +355,7 @@ class AsyncRemoteMemory(Generic[M]):
             after=after,
             before=before,
         )
-        body = {"query": query, "k": k} | _tags(where)
+        body = {"query": query, "k": k} | _tags(where) | _now(now)
         found: SearchResult = await self._ask("POST", "/search", wire.search_from, body=body)
         return found
 
@@ -363,6 +364,7 @@ class AsyncRemoteMemory(Generic[M]):
         task: str | None = None,
         *,
         budget: Budget | int | None = None,
+        now: datetime | None = None,
         record: bool | None = None,
     ) -> Context:
         """Load what an agent needs to go on, within a token budget. See `Memory.resume`.
@@ -370,7 +372,7 @@ class AsyncRemoteMemory(Generic[M]):
         Tokens are o200k's. The search in the context has its figures and no hits. A recorded
         one is asked for once: repeated, it would be recorded twice.
         """
-        body: dict[str, Any] = {"task": task, "record": record}
+        body: dict[str, Any] = {"task": task, "record": record} | _now(now)
         if isinstance(budget, Budget):
             body |= {
                 "budget": budget.total,
@@ -453,6 +455,10 @@ def _notes(author: str | None, reason: str | None) -> dict[str, Any]:
         "author": None if author is None else clean_text(author),
         "reason": None if reason is None else clean_text(reason),
     }
+
+
+def _now(now: datetime | None) -> dict[str, Any]:
+    return {} if now is None else {"now": check_time(now, "now").isoformat()}
 
 
 def _tags(where: EventFilter) -> dict[str, Any]:

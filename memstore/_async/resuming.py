@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -44,6 +44,7 @@ async def resume(
     budget: Budget,
     counter: TokenCounter | None,
     settings: ranking.Settings | None,
+    now: datetime | None,
 ) -> Context:
     """Assemble what the agent needs to go on; see `AsyncMemory.resume`."""
     settings = settings or ranking.Settings()
@@ -51,8 +52,11 @@ async def resume(
     state = await memory.state()
     clock.lap("state")
     task = clean_text(task or "")
-    queries = make_queries(task, memory.schema.cues(state.value))
-    vectors, degraded = await searching.encode_query(store, [query for query, _ in queries])
+    asked_at = searching.moment(now)
+    weighted = make_queries(task, memory.schema.cues(state.value))
+    queries, degraded = await searching.encode_queries(
+        store, [text for text, _ in weighted], asked_at
+    )
     clock.lap("encode")
     most = min(MOST_ENTRIES, budget.total // LEAST_TOKENS + 1)
     memory_id = memory.identity.memory_id
@@ -60,9 +64,9 @@ async def resume(
     async with store._db.transaction(snapshot=True) as conn:
         tail = await read_tail(conn, memory_id, state.log_position, most)
         clock.lap("tail")
-        for (query, weight), vector in zip(queries, vectors, strict=True):
+        for query, (_, weight) in zip(queries, weighted, strict=True):
             one = await searching.find(
-                conn, memory_id, store._space, query, vector, EventFilter(), settings, clock
+                conn, memory_id, store._space, query, EventFilter(), settings, clock
             )
             if one is not None:
                 found.append((one, weight))
@@ -74,7 +78,7 @@ async def resume(
         clock.lap("entries")
     everything = joined | neighbours | events
     inputs = ContextInputs(
-        now=datetime.now(UTC),
+        now=asked_at,
         task=task,
         state=state,
         document=as_document(state),

@@ -429,11 +429,13 @@ class Memory(Generic[M]):
         until: datetime | None = None,
         after: int | None = None,
         before: int | None = None,
+        now: datetime | None = None,
         ranking: Ranking | None = None,
     ) -> SearchResult:
         """Find the `k` entries that bear most on a query, best first.
 
-        The query is text, never syntax. Tags restrict as in `events`. Exactly min(k, entries
+        The query is text, never syntax; "last week" in it is relative to `now`, by default the
+        present. Tags restrict as in `events`. Exactly min(k, entries
         that match the tags) come back where the legs can rank that many. When the encoder
         fails, the lexical leg answers alone and `degraded` says so.
         """
@@ -448,7 +450,7 @@ class Memory(Generic[M]):
             after=after,
             before=before,
         )
-        return searching.search(self._store, self.identity, query, k, where, ranking)
+        return searching.search(self._store, self.identity, query, k, where, ranking, now)
 
     def resume(
         self,
@@ -456,6 +458,7 @@ class Memory(Generic[M]):
         *,
         budget: Budget | int | None = None,
         counter: TokenCounter | None = None,
+        now: datetime | None = None,
         ranking: Ranking | None = None,
         record: bool | None = None,
     ) -> Context:
@@ -464,7 +467,8 @@ class Memory(Generic[M]):
         It is the state with what is stale in it, the log's tail that the state has not
         absorbed, and the older entries that bear on the `task`, the state's active task and its
         open issues. `budget` is by default the settings'. `counter` counts tokens, by default
-        o200k's; the budget holds on what is rendered, in every format. With `record` (by
+        o200k's; the budget holds on what is rendered, in every format. "Last week" in the task
+        is relative to `now`, by default the present, which the context names too. With `record` (by
         default the setting `record_traces`) what was asked, considered and given is kept for
         tuning, until the memory is erased.
         """
@@ -472,7 +476,7 @@ class Memory(Generic[M]):
         if not isinstance(budget, Budget):  # which refuses what is no whole number
             total = settings.budget if budget is None else budget
             budget = Budget(total, settings.state_share, settings.tail_share)
-        context = resuming.resume(self._store, self, task, budget, counter, ranking)
+        context = resuming.resume(self._store, self, task, budget, counter, ranking, now)
         if settings.record_traces if record is None else record:
             tracing.record(self._db, self.identity, context, budget, context.state.log_end)
         return context

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -45,6 +45,7 @@ def resume(
     budget: Budget,
     counter: TokenCounter | None,
     settings: ranking.Settings | None,
+    now: datetime | None,
 ) -> Context:
     """Assemble what the agent needs to go on; see `Memory.resume`."""
     settings = settings or ranking.Settings()
@@ -52,8 +53,9 @@ def resume(
     state = memory.state()
     clock.lap("state")
     task = clean_text(task or "")
-    queries = make_queries(task, memory.schema.cues(state.value))
-    vectors, degraded = searching.encode_query(store, [query for query, _ in queries])
+    asked_at = searching.moment(now)
+    weighted = make_queries(task, memory.schema.cues(state.value))
+    queries, degraded = searching.encode_queries(store, [text for text, _ in weighted], asked_at)
     clock.lap("encode")
     most = min(MOST_ENTRIES, budget.total // LEAST_TOKENS + 1)
     memory_id = memory.identity.memory_id
@@ -61,9 +63,9 @@ def resume(
     with store._db.transaction(snapshot=True) as conn:
         tail = read_tail(conn, memory_id, state.log_position, most)
         clock.lap("tail")
-        for (query, weight), vector in zip(queries, vectors, strict=True):
+        for query, (_, weight) in zip(queries, weighted, strict=True):
             one = searching.find(
-                conn, memory_id, store._space, query, vector, EventFilter(), settings, clock
+                conn, memory_id, store._space, query, EventFilter(), settings, clock
             )
             if one is not None:
                 found.append((one, weight))
@@ -75,7 +77,7 @@ def resume(
         clock.lap("entries")
     everything = joined | neighbours | events
     inputs = ContextInputs(
-        now=datetime.now(UTC),
+        now=asked_at,
         task=task,
         state=state,
         document=as_document(state),

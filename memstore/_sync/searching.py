@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -14,13 +16,13 @@ from memstore._sync import log
 from memstore._sync.database import Conn
 from memstore._sync.encoding_queue import vector_text
 from memstore._sync.runtime import in_thread
-from memstore.analysis import MAX_QUERY_TERMS, query_terms
-from memstore.candidates import LEGS, Clock, Found, build_frame, frame_positions, to_hit
-from memstore.encoding import check_vectors, is_blank
+from memstore.analysis import query_terms
+from memstore.candidates import LEGS, Clock, Found, Query, build_frame, frame_positions, to_hit
+from memstore.encoding import check_vectors, is_blank, legible_share
 from memstore.errors import EncoderMismatch, InvalidInput
 from memstore.filters import EventFilter, conditions, exists
 from memstore.space import Space
-from memstore.text import clean_text
+from memstore.text import check_time, clean_text
 from memstore.types import Identity, SearchResult
 
 if TYPE_CHECKING:
@@ -28,29 +30,39 @@ if TYPE_CHECKING:
 
 MAX_HITS = 1_000
 LONGEST_QUERY = 512  # terms looked up at most
+MOST_TERMS = 128  # terms scored at most, the rarest
 
 
-def encode_query(store: MemoryStore, queries: list[str]) -> tuple[list[str | None], str]:
+def encode_queries(
+    store: MemoryStore, texts: Sequence[str], now: datetime
+) -> tuple[list[Query], str]:
     """Encode queries, off the loop, with no transaction open.
 
-    Returns pgvector's text form for each, None where there is nothing to encode, and what was
-    left out, in words, when the encoder fails.
+    Returns them in order, and what was left out, in words, when the encoder fails.
     """
-    texts = [query for query in queries if not is_blank(query)]
-    none: list[str | None] = [None] * len(queries)
-    if store._space is None or not texts:
-        return none, ""
+    plain = [Query(text=text, vector=None, legible=1.0, now=now) for text in texts]
+    readable = [text for text in texts if not is_blank(text)]
+    if store._space is None or not readable:
+        return plain, ""
     store._db.check()  # before a model whose threads a forked child lacks
     try:
         encoder = store._query_encoder()
         assert encoder is not None
-        vectors = check_vectors(in_thread(encoder.encode, texts), encoder.dimension, len(texts))
+        vectors = check_vectors(
+            in_thread(encoder.encode, readable), encoder.dimension, len(readable)
+        )
+        legible = [legible_share(encoder, text) for text in readable]
     except EncoderMismatch:
         raise
     except Exception as error:
-        return none, f"lexical only: the encoder failed ({type(error).__name__})"
-    encoded = iter(vectors)
-    return [vector_text(next(encoded)) if not is_blank(query) else None for query in queries], ""
+        return plain, f"lexical only: the encoder failed ({type(error).__name__})"
+    encoded = {
+        text: replace(query, vector=vector_text(vector), legible=share)
+        for text, query, vector, share in zip(
+            readable, [q for q in plain if not is_blank(q.text)], vectors, legible, strict=True
+        )
+    }
+    return [encoded.get(query.text, query) for query in plain], ""
 
 
 def _fetch(conn: Conn, statement: Any, parameters: dict[str, Any]) -> list[Any]:
@@ -64,8 +76,7 @@ def find(
     conn: Conn,
     memory_id: UUID,
     space: Space | None,
-    query: str,
-    vector: str | None,
+    query: Query,
     where: EventFilter,
     settings: ranking.Settings,
     clock: Clock,
@@ -75,14 +86,16 @@ def find(
     row = (conn.execute(sql.statement("memory_statistics"), {"memory_id": memory_id})).fetchone()
     if row is None or not row["last_position"]:
         return None
-    last = row["last_position"]
+    last, vector = row["last_position"], query.vector
+    features = ranking.query_features(query.text, query.now, legible=query.legible)
     given = tags | {
         "memory_id": memory_id,
-        "terms": rare_terms(conn, memory_id, query),
+        "terms": rare_terms(conn, memory_id, query.text),
         "vector": vector,
         "k1": settings.k1,
         "b": settings.b,
         "limit": settings.candidates,
+        "texts": features.reads_text,
     }
     legs: dict[str, dict[int, float]] = {}
     if given["terms"] and settings.lexical:
@@ -103,7 +116,7 @@ def find(
     )
     clock.lap("candidates")
     frame, spans = build_frame(entries, postings, chunks, last, row["indexed_terms"])
-    ranked = ranking.rank(frame, ranking.query_features(query), settings)
+    ranked = ranking.rank(frame, features, settings)
     clock.lap("ranking")
     return Found(frame, ranked, spans, {leg: len(legs.get(leg, ())) for leg in LEGS})
 
@@ -116,11 +129,11 @@ def array_text(numbers: list[int]) -> str:
 def rare_terms(conn: Conn, memory_id: UUID, query: str) -> list[str]:
     """Analyse a query; of a long one keep the terms that are rarest in this memory."""
     terms = list(query_terms(query, limit=LONGEST_QUERY))
-    if len(terms) <= MAX_QUERY_TERMS:
+    if len(terms) <= MOST_TERMS:
         return terms
     parameters = {"memory_id": memory_id, "terms": terms}
     counts = dict(_fetch(conn, sql.statement("document_frequencies"), parameters))
-    return sorted(counts, key=lambda term: (counts[term], term))[:MAX_QUERY_TERMS]
+    return sorted(counts, key=lambda term: (counts[term], term))[:MOST_TERMS]
 
 
 def _vector_leg(
@@ -146,6 +159,7 @@ def search(
     k: int,
     where: EventFilter,
     settings: ranking.Settings | None,
+    now: datetime | None,
 ) -> SearchResult:
     """Find the k best entries for one query."""
     if isinstance(k, bool) or not 1 <= k <= MAX_HITS:
@@ -153,13 +167,12 @@ def search(
     where.parameters()  # refuse what is wrong before any model runs
     settings = at_least(settings or ranking.Settings(), k)
     clock = Clock.start()
-    query = clean_text(query)
-    (vector,), degraded = encode_query(store, [query])
+    (asked,), degraded = encode_queries(store, [clean_text(query)], moment(now))
     clock.lap("encode")
     memory_id = identity.memory_id
     with store._db.transaction(snapshot=True) as conn:
         clock.lap("connect")
-        found = find(conn, memory_id, store._space, query, vector, where, settings, clock)
+        found = find(conn, memory_id, store._space, asked, where, settings, clock)
         if found is None:
             return SearchResult(hits=(), degraded=degraded, milliseconds=clock.milliseconds)
         best = found.ranked.order[:k].tolist()
@@ -177,6 +190,11 @@ def search(
         degraded=degraded,
         milliseconds=clock.milliseconds,
     )
+
+
+def moment(now: datetime | None) -> datetime:
+    """Return when a query is asked: now, unless the caller says otherwise."""
+    return datetime.now(UTC) if now is None else check_time(now, "now")
 
 
 def at_least(settings: ranking.Settings, k: int) -> ranking.Settings:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from memstore.config import DEFAULT_ENCODER
 from memstore.encoding.chunking import split
 from memstore.encoding.passages import Passage, is_blank, passage_frame, passages
-from memstore.encoding.vectors import check_vectors
+from memstore.encoding.vectors import check_vectors, legible_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ __all__ = [
     "SentenceTransformerEncoder",
     "check_vectors",
     "is_blank",
+    "legible_share",
     "load_encoder",
     "passage_frame",
     "passages",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from memstore.encoding.vectors import legible_share
 from memstore.errors import TooBusy
 from memstore.types import Encoder
 
@@ -47,6 +48,9 @@ class _Limited:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self._limit.encode(self._encoder, texts)
+
+    def legible(self, text: str) -> float:
+        return legible_share(self._encoder, text)
 
     def chunks(self, text: str, *, reserve: int = 0) -> list[tuple[int, int]]:
         return self._encoder.chunks(text, reserve=reserve)

@@ -32,6 +32,7 @@ OUTPUT = "memstore_vector"  # must not be the name of an inner node of any model
 MAX_BATCH = 32  # rows
 MAX_BATCH_TOKENS = 2_048  # rows times padded length; larger batches were no faster, and took more
 
+UNKNOWN = frozenset({"[UNK]", "<unk>"})
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -139,6 +140,13 @@ class OnnxEncoder:
         room = chunk_room(self._room - self._prompt_tokens, reserve)
         return split(clean(text), self._offsets, room)
 
+    def legible(self, text: str) -> float:
+        """Return the share of a text's tokens that the model's vocabulary has, from 0 to 1.
+
+        Of other scripts an English model knows little, and its cosines of them say little.
+        """
+        return known_share(self._encoding(clean(text)).tokens)
+
     def _encoding(self, text: str) -> Encoding:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
@@ -162,6 +170,12 @@ class OnnxEncoder:
         except Exception as error:  # onnxruntime's exception types are private
             raise EncoderFailed(f"{self.name}: {error}") from error
         return check_vectors(output, self.dimension, len(batch))
+
+
+def known_share(tokens: Sequence[str]) -> float:
+    """Return the share of tokens that are not unknown; 1 for none."""
+    unknown = sum(token in UNKNOWN for token in tokens)
+    return 1.0 - unknown / len(tokens) if tokens else 1.0
 
 
 def default_threads() -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memstore.encoding.chunking import LONGEST_CHUNK, chunk_room, split
-from memstore.encoding.onnx import clean
+from memstore.encoding.onnx import clean, known_share
 from memstore.encoding.vectors import check_vectors
 from memstore.encoding.weights import cache_folder, resolve
 from memstore.errors import ConfigurationError, EncoderFailed, MissingExtra
@@ -84,6 +84,10 @@ class SentenceTransformerEncoder:
         A reserve that leaves less than a quarter of the window is cut to leave that much.
         """
         return split(clean(text), self._offsets, chunk_room(self._room, reserve))
+
+    def legible(self, text: str) -> float:
+        """Return the share of a text's tokens that the model's vocabulary has, from 0 to 1."""
+        return known_share(self._tokenizer.encode(clean(text), add_special_tokens=False).tokens)
 
     def _offsets(self, text: str) -> list[tuple[int, int]]:
         offsets: list[tuple[int, int]] = self._tokenizer.encode(

@@ -39,3 +39,9 @@ def check_vectors(vectors: object, dimension: int, count: int | None = None) -> 
     array = array / peak
     unit: NDArray[np.float32] = array / np.linalg.norm(array, axis=1, keepdims=True)
     return unit
+
+
+def legible_share(encoder: object, text: str) -> float:
+    """Ask an encoder what share of a text it can read, from 0 to 1; 1 where it can't say."""
+    share = getattr(encoder, "legible", None)
+    return float(share(text)) if callable(share) else 1.0

@@ -51,6 +51,11 @@ class QueryFeatures:
     times: Times = field(default_factory=Times)
     """The times that it names."""
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether ranking looks into the entries' texts for it."""
+        return self.asks_time or self.asks_number
+
 
 def query_features(
     text: str, now: datetime | None = None, *, legible: float = 1.0

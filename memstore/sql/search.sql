@@ -36,16 +36,26 @@ LIMIT %(limit)s;
 
 -- name: vector_leg
 -- The exact scan of one memory, by chunk. Inner product on unit vectors is the cosine.
-SELECT candidate.position, -(candidate.embedding <#> %(vector)s::halfvec) AS score
-FROM {vectors} AS candidate
-WHERE candidate.memory_id = %(memory_id)s {filters}
-ORDER BY candidate.embedding <#> %(vector)s::halfvec, candidate.position
-LIMIT %(limit)s;
+SELECT nearest.position, -nearest.distance AS score
+FROM (
+    SELECT candidate.position, candidate.embedding <#> %(vector)s::halfvec AS distance
+    FROM {vectors} AS candidate
+    WHERE candidate.memory_id = %(memory_id)s {filters}
+    ORDER BY distance, candidate.position
+    LIMIT %(limit)s
+) AS nearest;
 
 -- name: frame_entries
+-- Texts are read only for queries that look into them.
 -- The last column says which may be hits: a neighbour that the tags exclude may not.
 SELECT e.position, e.session_id, e.actor, e.role, e.event_type,
-    date_part('epoch', e.occurred_at), left(e.content, 400), right(e.content, 1) = '?',
+    date_part('epoch', e.occurred_at),
+    CASE
+        WHEN NOT %(texts)s THEN ''
+        WHEN octet_length(e.content) <= 400 THEN e.content
+        ELSE left(e.content, 400)
+    END,
+    e.content LIKE '%%?',
     e.length, (e.length > 0 {filters})
 FROM memstore.events AS e
 WHERE e.memory_id = %(memory_id)s AND e.position = ANY(%(positions)s::bigint[])
