@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from eval import ablate as ablation
+from eval import bm25 as in_memory
 from eval import compare as comparison
 from eval import datasets, quality, results, runner, systems, tables
 from eval.bench import bench
@@ -174,6 +175,23 @@ def gate() -> None:
     quality.show(figures, Console(highlight=False))
     if not all(figure.holds for figure in figures):
         raise click.exceptions.Exit(1)
+
+
+@main.command()
+@click.option("--dataset", type=click.Choice(FORMS), required=True, help="The form of the data.")
+@click.option("--path", type=EXISTING, required=True, help="The file, or for generic the folder.")
+def bm25(dataset: str, path: Path) -> None:
+    """Is our BM25 a BM25? nDCG@10 of the same formula over plain words and over ours."""
+    data = loaded(dataset, path)
+    if not any(query.evidence for query in data.queries):
+        raise click.ClickException("no question has evidence")
+    with bars() as told:
+        found = in_memory.compared(data, lambda done, total: told("analyses", done, total))
+    heading = [f"k1 {k1}, b {b}" for k1, b in in_memory.PARAMETERS]
+    table = tables.columns(f"nDCG@10 on {data.name}", *heading)
+    for name, values in found.items():
+        table.add_row(name, *(f"{value:.4f}" for value in values))
+    Console(highlight=False).print(table)
 
 
 if __name__ == "__main__":

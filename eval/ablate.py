@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from eval import results, runner
-from eval.compare import Comparison, compare, probability
+from eval.compare import Comparison, compare
 from eval.datasets import Dataset
 from eval.forms import Form, Reshaped
 from eval.measures import Paired, paired
@@ -169,20 +169,25 @@ def table(ablation: Ablation, cell: Callable[[Paired], str]) -> Iterator[list[st
         yield [one.part, *(cells if one.measures else [f"n/a ({one.reason})", *cells[1:]])]
 
 
+def star(result: Paired) -> str:
+    return " *" if result.p < 0.05 else "  "
+
+
 def interval(result: Paired) -> str:
     """Write a worth with its interval, and a star where it is more than chance."""
-    star = " *" if result.p < 0.05 else ""
-    return f"{result.difference:+.3f} ({result.low:+.3f} to {result.high:+.3f}){star}"
+    spread = f"({result.low:+.3f} to {result.high:+.3f})"
+    return f"{result.difference:+.3f} {spread}{star(result)}".rstrip()
 
 
 def show(ablation: Ablation, console: Console) -> None:
     """Print what each part is worth."""
-    heading, *rows = table(ablation, lambda r: f"{r.difference:+.3f} (p {probability(r.p)})")
+    heading, *rows = table(ablation, lambda r: f"{r.difference:+.3f}{star(r)}")
     shown = columns(*heading)
     for row in rows:
         shown.add_row(*row)
     console.print(f"{ablation.shipped['name']}, {ablation.shipped['n_queries']} questions")
     console.print(shown)
+    console.print("* more than chance (p < .05)")
 
 
 def markdown(ablation: Ablation) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memstore import Encoder, Event
-from memstore.encoding import passage_frame
+from memstore.encoding import legible_share, passage_frame
 
 Form = Literal["header", "preceding", "event type"]
 
@@ -47,6 +47,9 @@ class Reshaped:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self._inner.encode([self.reshape(text) for text in texts])
+
+    def legible(self, text: str) -> float:
+        return legible_share(self._inner, text)
 
     def learn(self, events: Sequence[Event]) -> None:
         """Note the headers of events, and how each looks as the turn before another."""

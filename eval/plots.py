@@ -118,7 +118,7 @@ def against_depth(results: Sequence[Result]) -> str | None:
 
 
 def by_category(results: Sequence[Result]) -> str | None:
-    """Draw R@10 by category, one bar a system, in the order of the best system's figures."""
+    """Draw R@10 by category, one dot a system, in the order of the first system's figures."""
     ranked = [r for r in results if r["system"] != "full" and r["metrics"]["R@10"] is not None]
     categories = [
         name
@@ -128,26 +128,29 @@ def by_category(results: Sequence[Result]) -> str | None:
     if len(categories) < 2:
         return None
     categories.sort(key=lambda name: -ranked[0]["by_category"][name]["R@10"])
+    counts = ranked[0]["by_category"]
     with mpl.rc_context(STYLE):
-        height = 0.16 * len(categories) * len(ranked) + 0.25 * len(categories) + 0.8
-        figure = Figure(figsize=(6.4, height))
+        figure = Figure(figsize=(6.4, 0.34 * len(categories) + 0.9))
         axes = figure.subplots()
-        step = 0.86 / len(ranked)
-        for number, result in enumerate(ranked):
+        for result in ranked:
             values = [result["by_category"].get(n, {}).get("R@10") or 0.0 for n in categories]
-            places = [place + number * step for place in range(len(categories))]
-            axes.barh(
-                places, values, step * 0.9, color=colour(result["system"]), label=result["system"]
+            shown = result["system"] == "memstore"
+            axes.plot(
+                values,
+                range(len(categories)),
+                "o",
+                markersize=9 if shown else 6,
+                alpha=0.9,
+                zorder=3 if shown else 2,
+                color=colour(result["system"]),
+                label=result["system"],
             )
-        middle = step * (len(ranked) - 1) / 2
-        counts = ranked[0]["by_category"]
         axes.set_yticks(
-            [place + middle for place in range(len(categories))],
-            [f"{name} ({counts[name]['n_queries']})" for name in categories],
+            range(len(categories)),
+            [f"{n or '(none)'} ({counts[n]['n_queries']})" for n in categories],
         )
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
-        axes.set(xlim=(0, 1), xlabel="R@10")
+        axes.set_ylim(len(categories) - 0.5, -0.5)
+        axes.set(xlim=(-0.02, 1.02), xlabel="R@10")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         return drawn(figure)
 

@@ -197,10 +197,13 @@ def shown_text(entry: Entry) -> str:
 
 
 def covers(entry: Entry) -> bool:
-    """Tell whether an entry is shown whole, or the passage that matched best in it is."""
+    """Tell whether an entry is shown: whole, or where it was cut the passage that matched best.
+
+    A system that knows no passages is given an entry of which at least half is shown.
+    """
     if entry.cut is None:
         return True
+    start, stop = entry.cut
     if entry.hit is None or entry.hit.span is None:
-        return False
-    start, stop = entry.hit.span
-    return entry.cut[0] <= (start + stop) // 2 < entry.cut[1]
+        return 2 * (stop - start) >= len(entry.body)
+    return start <= sum(entry.hit.span) // 2 < stop

@@ -49,14 +49,18 @@ class Searched:
         if not query.question.strip():
             return (), {}
         started = perf_counter()
-        result = self.memory.search(query.question, k=DEPTH, ranking=self.ranking)
+        result = self.memory.search(
+            query.question, k=DEPTH, now=query.asked_at, ranking=self.ranking
+        )
         total = (perf_counter() - started) * 1000
         if result.degraded:
             raise RuntimeError(result.degraded)
         return result.hits, dict(result.milliseconds) | {"total": total}
 
     def context(self, query: Query, hits: Sequence[Hit], budget: int) -> Context:
-        return self.memory.resume(query.question, budget=budget, ranking=self.ranking)
+        return self.memory.resume(
+            query.question, budget=budget, now=query.asked_at, ranking=self.ranking
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
 
-from eval import answers, compare, measures, results
-from eval.datasets import Dataset, Query
+from eval import answers, bm25, compare, measures, results
+from eval.datasets import Conversation, Dataset, Message, Query
 from eval.runner import Asked, Outcome
+from memstore import NewEvent
 
 
 def test_the_measures_of_one_question_by_hand() -> None:
@@ -162,3 +164,23 @@ def test_two_results_are_compared_question_by_question() -> None:
     assert {"RR", "100 all", "100 tokens"} <= set(both.measures())
     with pytest.raises(ValueError, match="share no question"):
         compare.compare(first, results.summary(outcome(asked("other", "ab"))))
+
+
+def test_our_bm25_over_plain_words_is_rank_bm25s() -> None:
+    """The same order as the reference's, once its IDF is ours."""
+
+    class Reference(BM25Okapi):  # type: ignore[misc]
+        def _calc_idf(self, nd: dict[str, int]) -> None:
+            self.idf = {
+                word: math.log1p((self.corpus_size - n + 0.5) / (n + 0.5)) for word, n in nd.items()
+            }
+
+    texts = [f"the {word} of a {other} {other}" for word in "abcd" for other in ("x", word * 2)]
+    messages = [Message(str(n), NewEvent(content=text)) for n, text in enumerate(texts)]
+    analyse = bm25.plain("porter")
+    index = bm25.Index(Conversation("c", messages), analyse)
+    split = [[term for term, n in analyse(t).items() for _ in range(n)] for t in texts]
+    query = analyse("d of the dd x")
+    scores = Reference(split, k1=1.2, b=0.75).get_scores(list(query))
+    expected = [str(n) for n in np.lexsort((np.arange(8), -scores)) if scores[n] > 0]
+    assert index.ranked(query, 1.2, 0.75) == expected

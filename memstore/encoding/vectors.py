@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,5 +45,5 @@ def check_vectors(vectors: object, dimension: int, count: int | None = None) -> 
 
 def legible_share(encoder: object, text: str) -> float:
     """Ask an encoder what share of a text it can read, from 0 to 1; 1 where it can't say."""
-    share = getattr(encoder, "legible", None)
-    return float(share(text)) if callable(share) else 1.0
+    ask: Callable[[str], float] | None = getattr(encoder, "legible", None)
+    return 1.0 if ask is None else ask(text)

@@ -17,9 +17,9 @@ class Settings:
 
     candidates: int = 300
     """How many entries each leg brings."""
-    frame: int = 150
+    frame: int = 120
     """How many candidates are kept, by the legs' scores alone, for the whole ranking."""
-    reach: int = 3
+    reach: int = 2
     """How many positions before and after a candidate belong to the frame."""
     k1: float = 1.2
     """BM25: how soon a repeated term stops counting."""

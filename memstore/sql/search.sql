@@ -14,21 +14,17 @@ WITH memory AS MATERIALIZED (
     FROM memstore.memories
     WHERE memory_id = %(memory_id)s
 ), matches AS MATERIALIZED (
-    SELECT p.term, p.position, p.frequency, p.length
+    SELECT p.position, p.frequency, p.length,
+        count(*) OVER (PARTITION BY p.term)::float8 AS df
     FROM memstore.postings AS p
     WHERE p.memory_id = %(memory_id)s AND p.term = ANY(%(terms)s::text[])
-), rarity AS MATERIALIZED (
-    SELECT m.term, ln(1 + (memory.documents - count(*) + 0.5::float8) / (count(*) + 0.5::float8))
-        AS idf
-    FROM matches AS m, memory
-    GROUP BY m.term, memory.documents
 )
 SELECT candidate.position,
-    sum(rarity.idf * candidate.frequency * (%(k1)s::float8 + 1) / (candidate.frequency
+    sum(ln(1 + (memory.documents - candidate.df + 0.5) / (candidate.df + 0.5))
+        * candidate.frequency * (%(k1)s::float8 + 1) / (candidate.frequency
         + %(k1)s::float8 * (1 - %(b)s::float8
             + %(b)s::float8 * candidate.length / memory.average_length))) AS score
-FROM matches AS candidate
-JOIN rarity USING (term), memory
+FROM matches AS candidate, memory
 WHERE true {filters}
 GROUP BY candidate.position
 ORDER BY score DESC, candidate.position
