@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -17,14 +19,14 @@ M = TypeVar("M", bound=BaseModel)
 Kind = Literal["save", "revert", "confirm", "flag", "migrate"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class State(Generic[M]):
     """One version of a memory's state, brought to the current schema version.
 
     `value` is the model. `version` is 0 where nothing was ever saved; `value` is then the
     schema's initial state and `created_at` is None. `schema_version` is the one that the
     version was stored under. The state has absorbed the log up to `log_position`; `log_end` is
-    the log's last position when the state was read. `stale` lists what must be confirmed again.
+    the log's last position when the state was read.
     """
 
     value: M
@@ -33,13 +35,18 @@ class State(Generic[M]):
     schema_version: int
     log_position: int
     log_end: int
-    stale: tuple[Stale, ...]
     document: dict[str, Any]
     marks: dict[str, Any]
     kind: Kind
     author: str | None
     reason: str | None
     created_at: datetime | None
+    find_stale: Callable[[], tuple[Stale, ...]] = field(repr=False, compare=False)
+
+    @cached_property
+    def stale(self) -> tuple[Stale, ...]:
+        """What must be confirmed again, as of when the state was read; looked for when asked."""
+        return self.find_stale()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,7 @@ def state_from(wire: Wire, schema: StateSchema[Any], memory: str) -> State[Any]:
     return State(
         value=value,
         document=document,
-        stale=tuple(_stale_from(stale) for stale in wire["stale"]),
+        find_stale=lambda: tuple(_stale_from(stale) for stale in wire["stale"]),
         created_at=None if created is None else _utc(created),
         **rest,
     )

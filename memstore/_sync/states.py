@@ -38,6 +38,17 @@ class Draft(Generic[M]):
     request: tuple[str, bytes] | None = None  # the idempotency key and the digest of its body
 
 
+def _stale_finder(
+    schema: StateSchema[Any],
+    document: Document,
+    marks: dict[str, Any],
+    now: datetime,
+    saved_at: datetime,
+) -> Callable[[], tuple[freshness.Stale, ...]]:
+    """Put off looking for what is stale: most loads lead to an update that never asks."""
+    return lambda: tuple(freshness.stale(schema, document, marks, now, saved_at=saved_at))
+
+
 def _loaded(
     schema: StateSchema[M], identity: Identity, row: dict[str, Any] | None, log_end: int
 ) -> State[M]:
@@ -50,7 +61,7 @@ def _loaded(
             schema_version=schema.version,
             log_position=0,
             log_end=log_end,
-            stale=(),
+            find_stale=tuple,
             document=schema.dump(value),
             marks={},
             kind="save",
@@ -66,7 +77,7 @@ def _loaded(
         memory=str(identity),
         state_version=row["version"],
     )
-    now, marks = datetime.now(UTC), row["marks"]
+    marks = row["marks"]
     if steps:
         marks = freshness.migrate_marks(schema, row["document"], marks, document, created_at)
     return State(
@@ -76,9 +87,7 @@ def _loaded(
         schema_version=row["schema_version"],
         log_position=row["log_position"],
         log_end=log_end,
-        stale=tuple(
-            freshness.stale(schema, document, marks, now, value=value, saved_at=created_at)
-        ),
+        find_stale=_stale_finder(schema, document, marks, datetime.now(UTC), created_at),
         document=document,
         marks=marks,
         kind=row["kind"],
@@ -212,7 +221,7 @@ def save(
     return State(
         value=value,
         log_end=log_end,
-        stale=tuple(freshness.stale(schema, document, marks, saved_at, value=value)),
+        find_stale=_stale_finder(schema, document, marks, saved_at, saved_at),
         document=document,
         marks=marks,
         **new,

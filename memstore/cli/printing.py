@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memstore import Event
+from memstore import Event, State
 
 WIDEST = 100
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -36,6 +36,9 @@ def plain(value: Any) -> Any:
     """Turn what the store returns into plain JSON values."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, State):
+        told = [f.name for f in dataclasses.fields(value) if f.name != "find_stale"]
+        return {name: plain(getattr(value, name)) for name in (*told, "stale")}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, datetime):
