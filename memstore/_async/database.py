@@ -28,7 +28,7 @@ AUTHENTICATOR = "memstore_authenticator"
 # Stated each time: a database may have another default.
 BEGIN = sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED")
 SNAPSHOT = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-ISO_DATES = sql.SQL("; SET LOCAL datestyle = 'ISO'")  # the driver reads no other
+ISO_DATES = b"; SET LOCAL datestyle = 'ISO'"  # the driver reads no other
 
 
 def wrap(error: psycopg.Error) -> StorageError:
@@ -59,6 +59,7 @@ class AsyncDatabase:
         self._timeout = connect_timeout
         self._pid = os.getpid()
         self._attempts = pool_size + 1
+        self._prologues: dict[tuple[str | None, bool, int | None, str | None], bytes] = {}
         self._pool: AsyncConnectionPool[Conn] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -113,7 +114,11 @@ class AsyncDatabase:
             raise StorageError("a store can't be used across fork(): open one in the child")
         self._guard.check()
 
-    def _prologue(self, role: str | None, snapshot: bool) -> sql.Composed:
+    def _prologue(self, role: str | None, snapshot: bool) -> bytes:
+        """Write what begins a transaction; each kind is written once."""
+        key = (role, snapshot, self.tenant_id, self._vectors_schema)
+        if key in self._prologues:
+            return self._prologues[key]
         parts: list[sql.Composable] = [SNAPSHOT if snapshot else BEGIN]
         if role is not None:
             parts.append(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
@@ -124,7 +129,8 @@ class AsyncDatabase:
         if self._vectors_schema is not None:
             path = sql.Identifier(self._vectors_schema)
             parts.append(sql.SQL("SET LOCAL search_path = {}").format(path))
-        return sql.SQL("; ").join(parts)
+        self._prologues[key] = sql.SQL("; ").join(parts).as_bytes(None)
+        return self._prologues[key]
 
     async def _begin(self, role: str | None, snapshot: bool) -> Conn:
         """Take a connection and begin on it; one that died in the pool is replaced.
@@ -200,7 +206,7 @@ class AsyncDatabase:
     async def fetch_one(
         self, statement: sql.Composed | sql.SQL, parameters: dict[str, Any]
     ) -> DictRow | None:
-        """Read one row in a transaction of its own, sent as one message."""
+        """Read one row in a transaction of its own."""
         async with self.transaction() as conn:
             return await (await conn.execute(statement, parameters)).fetchone()
 
