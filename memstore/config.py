@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -9,6 +10,11 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
+
+_SECRETS = r"(password|sslpassword|oauth_client_secret)"
+_IN_AUTHORITY = re.compile(r"(?<=://)([^:@]*):.*@", re.DOTALL)
+_IN_QUERY = re.compile(rf"(?<=[?&]){_SECRETS}=[^&]*")
+_IN_CONNINFO = re.compile(rf"\b{_SECRETS}(\s*=\s*)('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)+)", re.DOTALL)
 
 
 class Settings(BaseSettings):
@@ -73,3 +79,11 @@ class Settings(BaseSettings):
     def without_thread(self) -> Settings:
         """Return a copy that encodes nothing in the background."""
         return self.model_copy(update={"encode_in_background": False})
+
+
+def masked(url: str) -> str:
+    """Return a libpq URL or conninfo with the passwords in it replaced by stars."""
+    if url.startswith(("postgresql://", "postgres://")):
+        # To the last @: of a password that should have been percent-encoded nothing shows either.
+        return _IN_QUERY.sub(r"\1=***", _IN_AUTHORITY.sub(r"\1:***@", url))
+    return _IN_CONNINFO.sub(r"\1\2***", url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from memstore.cli import conversation, operation, serving, states, tuning
+from memstore.cli import configuration, conversation, operation, serving, states, tuning
 from memstore.cli.options import Group
 
 
@@ -24,5 +24,6 @@ for _command in (
     *tuning.COMMANDS,
     *operation.COMMANDS,
     *serving.COMMANDS,
+    *configuration.COMMANDS,
 ):
     main.add_command(_command)

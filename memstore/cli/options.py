@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from memstore import (
     DEFAULT_SCHEMA,
@@ -151,6 +152,8 @@ def settings_as(kind: type[S], options: dict[str, Any], **more: Any) -> S:
         wrong = error.errors()[0]
         name = "_".join(map(str, wrong["loc"])).upper()
         raise ConfigurationError(f"MEMSTORE_{name}: {wrong['msg']}") from error
+    except SettingsError as error:  # a list that is no JSON
+        raise ConfigurationError(f"{error}: is its variable a JSON list?") from error
 
 
 @contextmanager

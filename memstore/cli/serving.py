@@ -15,20 +15,27 @@ from memstore.cli.options import Group
 from memstore.keys import SCOPES
 from memstore.wire import key_to
 
+listening = options.stacked(
+    click.option("--host", help="Address to listen at; 127.0.0.1 by default."),
+    click.option("--port", type=int, help="Port to listen at; 8077 by default, 0 takes any."),
+    click.option(
+        "--insecure",
+        is_flag=True,
+        default=None,
+        help="Ask for no key; only on loopback, to try it.",
+    ),
+    click.option(
+        "--schema",
+        "schemas",
+        multiple=True,
+        metavar="MODULE:NAME",
+        help="A state schema to serve beside the default one (repeatable).",
+    ),
+)
+
 
 @click.command("serve")
-@click.option("--host", help="Address to listen at; 127.0.0.1 by default.")
-@click.option("--port", type=int, help="Port to listen at; 8077 by default, 0 takes any.")
-@click.option(
-    "--insecure", is_flag=True, default=None, help="Ask for no key; only on loopback, to try it."
-)
-@click.option(
-    "--schema",
-    "schemas",
-    multiple=True,
-    metavar="MODULE:NAME",
-    help="A state schema to serve beside the default one (repeatable).",
-)
+@listening
 @options.database
 def serve(
     host: str | None,
