@@ -65,10 +65,24 @@ class Contract:
         with pytest.raises(InvalidInput, match=r"events\[1\]") as raised:
             memory.append([NewEvent(content="c"), {"content": "d", "role": "robot"}])
         assert raised.value.path == "events[1]"
-        with pytest.raises(InvalidInput, match="not an event"):
+        with pytest.raises(InvalidInput, match="not an event: it has no field 'contents'"):
             memory.append([{"contents": "e"}])
         assert [event.content for event in memory.events()] == ["a", "b"]
         assert memory.append([]).positions == ()
+
+    def test_what_is_no_list_of_events_is_refused_with_what_to_do(self, memory: Any) -> None:
+        for given in ("We ship on 12 June.", {"content": "a"}, NewEvent(content="a")):
+            with pytest.raises(InvalidInput, match="by keywords") as raised:
+                memory.append(given)
+            assert raised.value.path == "events"
+        with pytest.raises(InvalidInput, match="not an event"):
+            memory.append(["We ship on 12 June."])
+        with pytest.raises(InvalidInput, match="by keywords"):
+            memory.commit(events={"content": "a"})
+        for name in ("session", "role", "payload"):
+            with pytest.raises(InvalidInput, match="each of its events"):
+                memory.append([NewEvent(content="a")], **{name: "tool"})
+        assert memory.events() == []
 
     def test_text_that_a_database_refuses_is_stored_cleaned(self, memory: Any) -> None:
         # traps 1 and 2
@@ -285,15 +299,24 @@ class Contract:
         assert again.state.version == first.state.version == 1
         assert again.state.value == first.state.value
         other = {"user_preferences": {"a": 1}}
-        for changed in (
+        changes: tuple[dict[str, Any], ...] = (
             {"events": [{"content": "a"}]},
             {"events": [], "state": other},
+            {"events": []},
             {"state": other},
-        ):
+            {"state": None},
+        )
+        for changed in changes:
             with pytest.raises(IdempotencyConflict):
                 act(**changed)
-        assert memory.state().version == 1
-        assert len(memory.events()) == 2
+        memory.commit(events=[{"content": "c"}], idempotency_key="events")
+        with pytest.raises(IdempotencyConflict):
+            memory.commit(state=ISSUE, idempotency_key="events")
+        memory.commit(state=other, idempotency_key="state")
+        with pytest.raises(IdempotencyConflict):
+            memory.commit(events=[{"content": "d"}], idempotency_key="state")
+        assert memory.state().version == 2
+        assert len(memory.events()) == 3
 
     def test_history_as_of_diff_and_revert(self, memory: Any) -> None:
         for n in (1, 2, 3):
@@ -409,10 +432,10 @@ class Contract:
         assert dict(trace.tokens) == dict(context.tokens)
 
     def test_erased_is_gone(self, memory: Any) -> None:
-        # trap 16
+        # traps 1, 2 and 16
         memory.append(content="postgres")
         memory.patch({"user_preferences": {"a": 1}})
-        memory.erase(author="me", reason="asked to")
+        memory.erase(author="me", reason="asked to\x00 \udc97")
         assert memory.events() == []
         assert memory.state().version == 0
         assert memory.search("postgres").hits == ()

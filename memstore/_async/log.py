@@ -60,7 +60,12 @@ def _keyed(event: NewEvent, key: str, index: int) -> NewEvent:
             "it has a key of its own, beside the whole batch's",
             path=f"events[{index}].idempotency_key",
         )
-    return replace(event, idempotency_key=f"{key}:{index}")
+    return replace(event, idempotency_key=key_of(key, index))
+
+
+def key_of(batch: str, index: int) -> str:
+    """Name one event of a batch that has a key."""
+    return f"{batch}:{index}"
 
 
 def _parameters(memory_id: UUID, batch: Sequence[Prepared]) -> dict[str, Any]:
@@ -116,7 +121,10 @@ async def lock_memory(conn: Conn, identity: Identity, tenant_id: int) -> dict[st
     return row
 
 
-async def _known(conn: Conn, memory_id: UUID, keys: Sequence[str]) -> dict[str, tuple[int, bytes]]:
+async def known_keys(
+    conn: Conn, memory_id: UUID, keys: Sequence[str]
+) -> dict[str, tuple[int, bytes]]:
+    """Look up idempotency keys: the position and the body's digest of each that is known."""
     cursor = await conn.execute(sql.statement("known_keys"), {"memory_id": memory_id, "keys": keys})
     return {
         row["idempotency_key"]: (row["position"], bytes(row["body_digest"]))
@@ -144,8 +152,8 @@ async def append(
     if keyed:
         await lock_memory(conn, identity, tenant_id)  # the look-up must see earlier commits
         keys = [event.idempotency_key for event, _ in batch if event.idempotency_key]
-        beyond = [] if key is None else [f"{key}:{len(batch)}"]
-        known = await _known(conn, identity.memory_id, keys + beyond)
+        beyond = [] if key is None else [key_of(key, len(batch))]
+        known = await known_keys(conn, identity.memory_id, keys + beyond)
         if key is not None and known and known.keys() != set(keys):
             raise IdempotencyConflict(key=key, position=min(p for p, _ in known.values()))
         fresh, first = [], dict[str, int]()

@@ -3,21 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from random import random
 from typing import TYPE_CHECKING, Any, Generic
 from uuid import UUID
 
-from memstore import documents, freshness, sql
-from memstore._sync import encoding_queue, log, resuming, searching, states, tracing
-from memstore._sync.database import ERASER
+from memstore import documents, freshness
+from memstore._sync import (
+    commits,
+    encoding_queue,
+    erasure,
+    log,
+    resuming,
+    searching,
+    states,
+    tracing,
+)
+from memstore._sync.commits import Commit
 from memstore._sync.runtime import sleep
 from memstore._sync.states import Draft, Patch
 from memstore.budget import Budget
 from memstore.context import Context
-from memstore.errors import IdempotencyConflict, InvalidInput, NotFound, StateConflict
+from memstore.errors import InvalidInput, StateConflict
 from memstore.filters import EventFilter, OneOrMany
+from memstore.new_events import Events, given_events, new_events
 from memstore.ranking import Settings as Ranking
 from memstore.schema import StateSchema
 from memstore.state import Committed, Kind, M, State, Version
@@ -36,19 +46,8 @@ from memstore.types import (
 if TYPE_CHECKING:
     from memstore._sync.store import MemoryStore
 
-Events = Iterable[NewEvent | Mapping[str, Any]]
-
 UPDATE_ATTEMPTS = 10
 LATEST = 2**31 - 1
-
-
-def _new_event(event: NewEvent | Mapping[str, Any], index: int) -> NewEvent:
-    if isinstance(event, NewEvent):
-        return event
-    try:
-        return NewEvent(**event)
-    except TypeError as error:
-        raise InvalidInput(f"not an event: {error}", path=f"events[{index}]") from error
 
 
 class Memory(Generic[M]):
@@ -99,22 +98,21 @@ class Memory(Generic[M]):
         another body, `StorageError` when the database fails; then nothing was stored, except
         that a connection lost during the commit leaves it open: repeat with the same keys.
         """
+        given = given_events(
+            events,
+            NewEvent(
+                content=content,
+                role=role,
+                event_type=event_type,
+                actor=actor,
+                session_id=session,
+                occurred_at=occurred_at,
+                payload=payload,
+                correlation_id=correlation_id,
+                idempotency_key=idempotency_key,
+            ),
+        )
         key = None if events is None else idempotency_key  # an event's own, or the list's
-        if events is None:
-            events = [
-                NewEvent(
-                    content=content,
-                    role=role,
-                    event_type=event_type,
-                    actor=actor,
-                    session_id=session,
-                    occurred_at=occurred_at,
-                    payload=payload,
-                    correlation_id=correlation_id,
-                    idempotency_key=idempotency_key,
-                )
-            ]
-        given = (_new_event(event, index) for index, event in enumerate(events))
         batch = log.prepare_batch(given, key)
         if not batch:
             return Appended(positions=())
@@ -195,8 +193,8 @@ class Memory(Generic[M]):
 
         `fn` gets a copy, which it changes in place, or returns another model. When another
         writer was faster it is called again on the newer state, ten times at most; so it should
-        have no side effects. Where it changes nothing no version is written. The new state has
-        absorbed the log up to `log_position`, by default the log's end when it was loaded.
+        have no side effects. The new state has absorbed the log up to `log_position`, by default
+        the log's end when it was loaded. Where neither changes, no version is written.
 
         Raises `SchemaError` when the result is not valid, `StateConflict` after ten attempts.
         """
@@ -209,7 +207,9 @@ class Memory(Generic[M]):
                 return before
             draft = Draft(value, author=author, reason=reason, log_position=absorbed)
             try:
-                return self._save(before, draft)
+                return commits.save(
+                    self._db, self.identity, self._tenant_id, self.schema, before, draft
+                )
             except StateConflict:
                 if attempt == UPDATE_ATTEMPTS:
                     raise
@@ -285,57 +285,21 @@ class Memory(Generic[M]):
             raise InvalidInput("expected_version and log_position need a state", path="state")
         if state is not None and not isinstance(state, (dict, list)) and expected_version is None:
             raise InvalidInput("a whole state needs expected_version", path="expected_version")
-        key = idempotency_key
-        given = (_new_event(event, index) for index, event in enumerate(events))
-        batch = log.prepare_batch(given, key)
-        saved: State[M] | None = None
-        digest = b""
-        with self._db.transaction() as conn:
-            log.lock_memory(conn, self.identity, self._tenant_id)
-            appended = Appended(positions=())
-            if batch:
-                appended = log.append(conn, self.identity, self._tenant_id, batch, key)
-            if state is not None and key is not None:
-                digest = states.request_digest(self.schema, state, expected_version, log_position)
-                saved = states.load_saved(conn, self.identity, self.schema, key, digest)
-                if batch and bool(appended.repeated) != (saved is not None):
-                    raise IdempotencyConflict(key=key, position=appended.position)
-            if state is not None and saved is None:
-                before = states.load(conn, self.identity, self.schema)
-                if expected_version not in (None, before.version):
-                    raise StateConflict(
-                        expected_version=expected_version, actual_version=before.version
-                    )
-                value = (
-                    states.patched(self.schema, before, state)
-                    if isinstance(state, (dict, list))
-                    else state
-                )
-                draft = Draft(
-                    value,
-                    author=author,
-                    reason=reason,
-                    log_position=log_position,
-                    request=None if key is None else (key, digest),
-                )
-                saved = states.save(
-                    conn, self.identity, self._tenant_id, self.schema, before, draft
-                )
+        wanted = Commit(
+            batch=log.prepare_batch(new_events(events), idempotency_key),
+            state=state,
+            expected_version=expected_version,
+            author=author,
+            reason=reason,
+            log_position=log_position,
+            key=idempotency_key,
+        )
+        committed = commits.commit(self._db, self.identity, self._tenant_id, self.schema, wanted)
         self._store._wake_worker()
-        return Committed(events=appended, state=saved)
-
-    def _save(self, before: State[M], draft: Draft[M]) -> State[M]:
-        with self._db.transaction() as conn:
-            return states.save(conn, self.identity, self._tenant_id, self.schema, before, draft)
+        return committed
 
     def _saved(self, change: Callable[[State[M]], Draft[M]]) -> State[M]:
-        """Save what `change` makes of the head, under the memory's lock."""
-        with self._db.transaction() as conn:
-            log.lock_memory(conn, self.identity, self._tenant_id)
-            before = states.load(conn, self.identity, self.schema)
-            return states.save(
-                conn, self.identity, self._tenant_id, self.schema, before, change(before)
-            )
+        return commits.save_over_head(self._db, self.identity, self._tenant_id, self.schema, change)
 
     def _marked(
         self,
@@ -435,9 +399,9 @@ class Memory(Generic[M]):
         """Find the `k` entries that bear most on a query, best first.
 
         The query is text, never syntax; "last week" in it is relative to `now`, by default the
-        present. Tags restrict as in `events`. Exactly min(k, entries
-        that match the tags) come back where the legs can rank that many. When the encoder
-        fails, the lexical leg answers alone and `degraded` says so.
+        present. Tags restrict as in `events`. Exactly `k` hits come back (up to 1,000), or all
+        entries that match the tags and have a word in them, where these are fewer. When the
+        encoder fails, the lexical leg answers alone and `degraded` says so.
         """
         where = EventFilter(
             session=session,
@@ -468,8 +432,8 @@ class Memory(Generic[M]):
         absorbed, and the older entries that bear on the `task`, the state's active task and its
         open issues. `budget` is by default the settings'. `counter` counts tokens, by default
         o200k's; the budget holds on what is rendered, in every format. "Last week" in the task
-        is relative to `now`, by default the present, which the context names too. With `record` (by
-        default the setting `record_traces`) what was asked, considered and given is kept for
+        is relative to `now`, by default the present, which the context names too. With `record`
+        (by default the setting `record_traces`) what was asked, considered and given is kept for
         tuning, until the memory is erased.
         """
         settings = self._store.settings
@@ -524,25 +488,4 @@ class Memory(Generic[M]):
         What is kept is a record of the erasure under the memory's id, without names. It runs
         under its own role. Raises `NotFound` where there is nothing.
         """
-        key = {"memory_id": self.identity.memory_id}
-        tables = self._store.spaces()
-        with self._db.transaction(ERASER) as conn:
-            row = (conn.execute(sql.statement("lock_memory"), key)).fetchone()
-            if row is None:
-                raise NotFound(f"there is no memory {self.identity}")
-            conn.execute(sql.statement("erase_encoding_queue"), key)
-            for space in tables:
-                conn.execute(sql.statement("erase_vectors").format(vectors=space.vectors), key)
-            for name in ("traces", "postings", "state_versions", "events", "memory"):
-                conn.execute(sql.statement(f"erase_{name}"), key)
-            conn.execute(
-                sql.statement("record_erasure"),
-                key
-                | {
-                    "tenant_id": self._tenant_id,
-                    "events": row["last_position"],
-                    "versions": row["head_version"],
-                    "author": author,
-                    "reason": reason,
-                },
-            )
+        erasure.erase(self._db, self.identity, self._tenant_id, author, reason)

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from memstore import wire
 from memstore._sync import states
 from memstore._sync.log import MAX_PAGE
-from memstore._sync.memory import LATEST, UPDATE_ATTEMPTS, Events, _new_event
+from memstore._sync.memory import LATEST, UPDATE_ATTEMPTS
 from memstore._sync.runtime import sleep
 from memstore._sync.states import Patch
 from memstore.budget import Budget
@@ -23,6 +23,7 @@ from memstore.documents import Change
 from memstore.errors import InvalidInput, StateConflict
 from memstore.filters import EventFilter, OneOrMany
 from memstore.http import MERGE_TYPE, PATCH_TYPE, memory_path, read_answer
+from memstore.new_events import Events, given_events, new_events
 from memstore.schema import StateSchema
 from memstore.state import Committed, M, State, Version
 from memstore.text import check_time, clean_json, clean_text, prepare_event
@@ -84,22 +85,22 @@ class RemoteMemory(Generic[M]):
         Events without an idempotency key are given a random one, so that the request can be
         repeated when it fails on the way. See `Memory.append`.
         """
+        given = given_events(
+            events,
+            NewEvent(
+                content=content,
+                role=role,
+                event_type=event_type,
+                actor=actor,
+                session_id=session,
+                occurred_at=occurred_at,
+                payload=payload,
+                correlation_id=correlation_id,
+                idempotency_key=idempotency_key,
+            ),
+        )
         key = None if events is None else idempotency_key
-        if events is None:
-            events = [
-                NewEvent(
-                    content=content,
-                    role=role,
-                    event_type=event_type,
-                    actor=actor,
-                    session_id=session,
-                    occurred_at=occurred_at,
-                    payload=payload,
-                    correlation_id=correlation_id,
-                    idempotency_key=idempotency_key,
-                )
-            ]
-        body = _events_to_send(events, keyed=key is None)
+        body = _events_to_send(given, keyed=key is None)
         if not body:
             return Appended(positions=())
         headers = {} if key is None else {"Idempotency-Key": _header(key)}
@@ -258,7 +259,7 @@ class RemoteMemory(Generic[M]):
         if state is not None and not isinstance(state, (dict, list)) and expected_version is None:
             raise InvalidInput("a whole state needs expected_version", path="expected_version")
         body: dict[str, Any] = {"author": author, "reason": reason, "log_position": log_position}
-        body["events"] = _events_to_send(events, keyed=False)
+        body["events"] = _events_to_send(new_events(events), keyed=False)
         if isinstance(state, (dict, list)):
             body["patch"] = clean_json(state)
         elif state is not None:
@@ -425,11 +426,10 @@ class RemoteMemory(Generic[M]):
         self._ask("DELETE", "", None, params=notes, repeatable=False)
 
 
-def _events_to_send(events: Events, *, keyed: bool) -> list[dict[str, Any]]:
+def _events_to_send(events: Iterable[NewEvent], *, keyed: bool) -> list[dict[str, Any]]:
     """Check events as the store would, and write them, each with a key where `keyed`."""
     body = []
-    for index, given in enumerate(events):
-        event = _new_event(given, index)
+    for index, event in enumerate(events):
         try:
             event = prepare_event(event)
         except InvalidInput as error:

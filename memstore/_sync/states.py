@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic
@@ -16,8 +16,8 @@ from memstore._sync.database import Conn, Database
 from memstore.errors import IdempotencyConflict, InvalidInput, NotFound, StateConflict
 from memstore.schema import StateSchema
 from memstore.state import Kind, M, State, Version
-from memstore.text import check_time, clean_text, dumps
-from memstore.types import Identity
+from memstore.text import body_digest, check_time, clean_text, dumps
+from memstore.types import Identity, NewEvent
 
 Document = dict[str, Any]
 Patch = dict[str, Any] | list[dict[str, Any]]
@@ -136,11 +136,18 @@ def load_at(
 
 
 def request_digest(
-    schema: StateSchema[M], state: M | Patch, expected_version: int | None, log_position: int | None
+    schema: StateSchema[M],
+    state: M | Patch | None,
+    expected_version: int | None,
+    log_position: int | None,
+    events: Sequence[NewEvent] = (),
 ) -> bytes:
-    """Digest what a commit wants saved, to tell a retry from another one under its key."""
-    given = state if isinstance(state, (dict, list)) else {"whole": schema.dump(state)}
-    body = [schema.name, given, expected_version, log_position]
+    """Digest what a commit wants written, to tell a retry from another one under its key."""
+    given = state
+    if state is not None and not isinstance(state, (dict, list)):
+        given = {"whole": schema.dump(state)}
+    bodies = [body_digest(event).hex() for event in events]
+    body = [schema.name, given, expected_version, log_position, bodies]
     text = json.dumps(body, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
@@ -201,8 +208,8 @@ def save(
         "schema_version": schema.version,
         "log_position": log_position,
         "kind": draft.kind,
-        "author": _note(draft.author, "author"),
-        "reason": _note(draft.reason, "reason"),
+        "author": note(draft.author, "author"),
+        "reason": note(draft.reason, "reason"),
         "created_at": saved_at,
     }
     conn.execute(
@@ -228,7 +235,8 @@ def save(
     )
 
 
-def _note(text: str | None, name: str) -> str | None:
+def note(text: str | None, name: str) -> str | None:
+    """Clean an author or a reason; raises `InvalidInput` for one that is too long."""
     if text is None:
         return None
     clean = clean_text(text)

@@ -1,0 +1,123 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""Writing states inside transactions of their own: beside events, over the head, by the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from memstore._sync import log, states
+from memstore._sync.database import Conn, Database
+from memstore._sync.log import Prepared
+from memstore._sync.states import Draft, Patch
+from memstore.errors import IdempotencyConflict, StateConflict
+from memstore.schema import StateSchema
+from memstore.state import Committed, M, State
+from memstore.types import Appended, Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Generic[M]):
+    """What is to be written together: prepared events, and a whole state or a patch of the head."""
+
+    batch: Sequence[Prepared]
+    state: M | Patch | None
+    expected_version: int | None
+    author: str | None
+    reason: str | None
+    log_position: int | None
+    key: str | None
+
+
+def commit(
+    db: Database,
+    identity: Identity,
+    tenant_id: int,
+    schema: StateSchema[M],
+    wanted: Commit[M],
+) -> Committed[M]:
+    """Write it under the memory's lock; see `Memory.commit`."""
+    with db.transaction() as conn:
+        log.lock_memory(conn, identity, tenant_id)
+        appended = Appended(positions=())
+        if wanted.batch:
+            appended = log.append(conn, identity, tenant_id, wanted.batch, wanted.key)
+        request, saved = None, None
+        if wanted.key is not None:
+            request = (wanted.key, _digest(schema, wanted))
+            saved = states.load_saved(conn, identity, schema, *request)
+            if wanted.state is not None:
+                _refuse_half(conn, identity, wanted, appended, saved is not None)
+        if wanted.state is not None and saved is None:
+            before = states.load(conn, identity, schema)
+            if wanted.expected_version not in (None, before.version):
+                raise StateConflict(
+                    expected_version=wanted.expected_version, actual_version=before.version
+                )
+            value = (
+                states.patched(schema, before, wanted.state)
+                if isinstance(wanted.state, (dict, list))
+                else wanted.state
+            )
+            draft = Draft(
+                value,
+                author=wanted.author,
+                reason=wanted.reason,
+                log_position=wanted.log_position,
+                request=request,
+            )
+            saved = states.save(conn, identity, tenant_id, schema, before, draft)
+    return Committed(events=appended, state=saved)
+
+
+def _digest(schema: StateSchema[M], wanted: Commit[M]) -> bytes:
+    return states.request_digest(
+        schema,
+        wanted.state,
+        wanted.expected_version,
+        wanted.log_position,
+        [event for event, _ in wanted.batch],
+    )
+
+
+def _refuse_half(
+    conn: Conn, identity: Identity, wanted: Commit[M], appended: Appended, saved: bool
+) -> None:
+    """Raise `IdempotencyConflict` where the key once wrote events without this state."""
+    key = wanted.key
+    assert key is not None
+    if wanted.batch:
+        if bool(appended.repeated) != saved:
+            raise IdempotencyConflict(key=key, position=appended.position)
+    elif not saved:
+        known = log.known_keys(conn, identity.memory_id, [log.key_of(key, 0)])
+        for position, _ in known.values():
+            raise IdempotencyConflict(key=key, position=position)
+
+
+def save(
+    db: Database,
+    identity: Identity,
+    tenant_id: int,
+    schema: StateSchema[M],
+    before: State[M],
+    draft: Draft[M],
+) -> State[M]:
+    """Save the version after `before`; raises `StateConflict` when that is not the head."""
+    with db.transaction() as conn:
+        return states.save(conn, identity, tenant_id, schema, before, draft)
+
+
+def save_over_head(
+    db: Database,
+    identity: Identity,
+    tenant_id: int,
+    schema: StateSchema[M],
+    change: Callable[[State[M]], Draft[M]],
+) -> State[M]:
+    """Save what `change` makes of the head, under the memory's lock."""
+    with db.transaction() as conn:
+        log.lock_memory(conn, identity, tenant_id)
+        before = states.load(conn, identity, schema)
+        return states.save(conn, identity, tenant_id, schema, before, change(before))
