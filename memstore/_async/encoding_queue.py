@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -38,7 +38,7 @@ def delay(attempts: int) -> float:
 
 async def _claim(
     db: AsyncDatabase, space: Space, memory_id: UUID, lease: float
-) -> tuple[list[tuple[Event, Event | None]], dict[int, dict[str, Any]]]:
+) -> tuple[list[Pair], dict[int, dict[str, Any]]]:
     """Claim up to a batch of one memory's due entries; read them with the turn before each."""
     key = {"memory_id": memory_id, "space_id": space.space_id}
     async with db.transaction(WORKER) as conn:
@@ -52,8 +52,21 @@ async def _claim(
             sql.statement("events_to_encode"), key | {"positions": list(claimed)}
         )
         found = await cursor.fetchall()
+        gone = claimed.keys() - {row["position"] for row in found}  # their memory was erased
+        if gone:
+            await conn.execute(sql.statement("take_claimed"), key | _as_claimed(claimed, gone))
     pairs = [(rows.event(row), _before(row)) for row in found]
     return pairs, claimed
+
+
+def _as_claimed(
+    claimed: dict[int, dict[str, Any]], positions: Collection[int]
+) -> dict[str, list[Any]]:
+    """Name claimed entries to `take_claimed`."""
+    return {
+        "positions": list(positions),
+        "enqueued_ats": [claimed[position]["enqueued_at"] for position in positions],
+    }
 
 
 def _before(row: dict[str, Any]) -> Event | None:
@@ -131,10 +144,9 @@ async def _write(
     """
     key = {"memory_id": memory_id, "space_id": space.space_id}
     positions = [event.position for event, _, _ in encoded]
-    enqueued = {"enqueued_ats": [claimed[position]["enqueued_at"] for position in positions]}
     async with db.transaction(WORKER) as conn:
         cursor = await conn.execute(
-            sql.statement("take_claimed"), key | enqueued | {"positions": positions}
+            sql.statement("take_claimed"), key | _as_claimed(claimed, positions)
         )
         taken = {row["position"]: row["tenant_id"] for row in await cursor.fetchall()}
         if not taken:

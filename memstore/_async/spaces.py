@@ -7,7 +7,6 @@ transaction, and the old one is kept until it is dropped.
 from __future__ import annotations
 
 from datetime import UTC
-from typing import Any
 
 from psycopg import sql as composing
 
@@ -52,64 +51,77 @@ async def create(db: AsyncDatabase, encoder: str, dimension: int) -> Space:
     Raises `ConfigurationError` when the existing one has another dimension.
     """
     async with db.transaction(role=None) as conn:
-        await conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        await conn.execute(sql.statement("lock_spaces"))
         spaces = await listed(conn)
-        for space in spaces:
-            if space.encoder == encoder:
-                if space.dimension != dimension:
-                    raise ConfigurationError(
-                        f"the space of {encoder!r} has dimension {space.dimension}, "
-                        f"this encoder gives {dimension}: it is another encoder, name it so"
-                    )
-                return space
-        status = "filling" if any(s.status == "serving" for s in spaces) else "serving"
-        parameters: dict[str, Any] = {
-            "encoder": encoder,
-            "dimension": dimension,
-            "status": status,
-        }
-        row = await (await conn.execute(sql.statement("insert_space"), parameters)).fetchone()
-        assert row is not None
-        await conn.execute(
-            sql.statement("create_vectors").format(
-                vectors=vectors_table(row["space_id"]), dimension=composing.Literal(dimension)
+        space = next((space for space in spaces if space.encoder == encoder), None)
+        if space is None:
+            first = not any(space.status == "serving" for space in spaces)
+            space = await _made(conn, encoder, dimension, "serving" if first else "filling")
+        elif space.dimension != dimension:
+            raise ConfigurationError(
+                f"the space of {encoder!r} has dimension {space.dimension}, "
+                f"this encoder gives {dimension}: it is another encoder, name it so"
             )
+    if space.status != "retained":
+        await _queue_missing(db, space)
+    return space
+
+
+async def _made(conn: Conn, encoder: str, dimension: int, status: str) -> Space:
+    parameters = {"encoder": encoder, "dimension": dimension, "status": status}
+    row = await (await conn.execute(sql.statement("insert_space"), parameters)).fetchone()
+    assert row is not None
+    await conn.execute(
+        sql.statement("create_vectors").format(
+            vectors=vectors_table(row["space_id"]), dimension=composing.Literal(dimension)
         )
-        await conn.execute(sql.statement("enqueue_everything"), {"space_id": row["space_id"]})
-        return await _named(conn, encoder)
+    )
+    return await _named(conn, encoder)
+
+
+async def _queue_missing(db: AsyncDatabase, space: Space) -> None:
+    """Queue every entry that a space lacks, at any time: what is queued already stays as it is.
+
+    An append that began before the space was to be filled does not queue for it, and its entry
+    is not to be seen before it commits. So first the appends under way are waited for.
+    """
+    async with db.transaction(role=None) as conn:
+        await conn.execute(sql.statement("wait_for_appends"))
+    async with db.transaction(role=None) as conn:
+        await conn.execute(
+            sql.statement("enqueue_missing").format(vectors=space.vectors),
+            {"space_id": space.space_id},
+        )
 
 
 async def switch(db: AsyncDatabase, encoder: str) -> Space:
     """Let another space serve, in one transaction; the one before is retained.
 
-    Raises `ConfigurationError` while entries still wait to be encoded for it.
+    One that was retained is served at once, while what it has missed is filled in. Raises
+    `ConfigurationError` while entries still wait to be encoded for it.
     """
     async with db.transaction(role=None) as conn:
-        await conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        await conn.execute(sql.statement("lock_spaces"))
         space = await _named(conn, encoder)
-        if space.status == "serving":
-            return space
-        cursor = await conn.execute(sql.statement("queue_age"))
-        waiting = {row["space_id"]: row["waiting"] for row in await cursor.fetchall()}
-        if space.status == "retained":
-            await conn.execute(
-                sql.statement("enqueue_missing").format(vectors=space.vectors),
-                {"space_id": space.space_id},
-            )
-        if left := waiting.get(space.space_id, 0):
-            raise ConfigurationError(
-                f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore worker "
-                f"--encoder {encoder}'"
-            )
-        await conn.execute(sql.statement("retire_serving_space"))
-        await conn.execute(sql.statement("serve_space"), {"space_id": space.space_id})
-        return await _named(conn, encoder)
+        if space.status != "serving":
+            cursor = await conn.execute(sql.statement("queue_age"))
+            waiting = {row["space_id"]: row["waiting"] for row in await cursor.fetchall()}
+            if left := waiting.get(space.space_id, 0):
+                raise ConfigurationError(
+                    f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore "
+                    f"worker --encoder {encoder}'"
+                )
+            await conn.execute(sql.statement("retire_serving_space"))
+            await conn.execute(sql.statement("serve_space"), {"space_id": space.space_id})
+            space = await _named(conn, encoder)
+    await _queue_missing(db, space)
+    return space
 
 
 async def drop(db: AsyncDatabase, encoder: str) -> None:
     """Remove a space that does not serve, with its vectors."""
     async with db.transaction(role=None) as conn:
-        await conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        await conn.execute(sql.statement("lock_spaces"))
         space = await _named(conn, encoder)
         if space.status == "serving":
             raise ConfigurationError(f"the space of {encoder!r} serves: switch to another first")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -39,7 +39,7 @@ def delay(attempts: int) -> float:
 
 def _claim(
     db: Database, space: Space, memory_id: UUID, lease: float
-) -> tuple[list[tuple[Event, Event | None]], dict[int, dict[str, Any]]]:
+) -> tuple[list[Pair], dict[int, dict[str, Any]]]:
     """Claim up to a batch of one memory's due entries; read them with the turn before each."""
     key = {"memory_id": memory_id, "space_id": space.space_id}
     with db.transaction(WORKER) as conn:
@@ -51,8 +51,21 @@ def _claim(
             return [], {}
         cursor = conn.execute(sql.statement("events_to_encode"), key | {"positions": list(claimed)})
         found = cursor.fetchall()
+        gone = claimed.keys() - {row["position"] for row in found}  # their memory was erased
+        if gone:
+            conn.execute(sql.statement("take_claimed"), key | _as_claimed(claimed, gone))
     pairs = [(rows.event(row), _before(row)) for row in found]
     return pairs, claimed
+
+
+def _as_claimed(
+    claimed: dict[int, dict[str, Any]], positions: Collection[int]
+) -> dict[str, list[Any]]:
+    """Name claimed entries to `take_claimed`."""
+    return {
+        "positions": list(positions),
+        "enqueued_ats": [claimed[position]["enqueued_at"] for position in positions],
+    }
 
 
 def _before(row: dict[str, Any]) -> Event | None:
@@ -126,11 +139,8 @@ def _write(
     """
     key = {"memory_id": memory_id, "space_id": space.space_id}
     positions = [event.position for event, _, _ in encoded]
-    enqueued = {"enqueued_ats": [claimed[position]["enqueued_at"] for position in positions]}
     with db.transaction(WORKER) as conn:
-        cursor = conn.execute(
-            sql.statement("take_claimed"), key | enqueued | {"positions": positions}
-        )
+        cursor = conn.execute(sql.statement("take_claimed"), key | _as_claimed(claimed, positions))
         taken = {row["position"]: row["tenant_id"] for row in cursor.fetchall()}
         if not taken:
             return

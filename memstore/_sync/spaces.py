@@ -8,7 +8,6 @@ transaction, and the old one is kept until it is dropped.
 from __future__ import annotations
 
 from datetime import UTC
-from typing import Any
 
 from psycopg import sql as composing
 
@@ -53,64 +52,77 @@ def create(db: Database, encoder: str, dimension: int) -> Space:
     Raises `ConfigurationError` when the existing one has another dimension.
     """
     with db.transaction(role=None) as conn:
-        conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        conn.execute(sql.statement("lock_spaces"))
         spaces = listed(conn)
-        for space in spaces:
-            if space.encoder == encoder:
-                if space.dimension != dimension:
-                    raise ConfigurationError(
-                        f"the space of {encoder!r} has dimension {space.dimension}, "
-                        f"this encoder gives {dimension}: it is another encoder, name it so"
-                    )
-                return space
-        status = "filling" if any(s.status == "serving" for s in spaces) else "serving"
-        parameters: dict[str, Any] = {
-            "encoder": encoder,
-            "dimension": dimension,
-            "status": status,
-        }
-        row = (conn.execute(sql.statement("insert_space"), parameters)).fetchone()
-        assert row is not None
-        conn.execute(
-            sql.statement("create_vectors").format(
-                vectors=vectors_table(row["space_id"]), dimension=composing.Literal(dimension)
+        space = next((space for space in spaces if space.encoder == encoder), None)
+        if space is None:
+            first = not any(space.status == "serving" for space in spaces)
+            space = _made(conn, encoder, dimension, "serving" if first else "filling")
+        elif space.dimension != dimension:
+            raise ConfigurationError(
+                f"the space of {encoder!r} has dimension {space.dimension}, "
+                f"this encoder gives {dimension}: it is another encoder, name it so"
             )
+    if space.status != "retained":
+        _queue_missing(db, space)
+    return space
+
+
+def _made(conn: Conn, encoder: str, dimension: int, status: str) -> Space:
+    parameters = {"encoder": encoder, "dimension": dimension, "status": status}
+    row = (conn.execute(sql.statement("insert_space"), parameters)).fetchone()
+    assert row is not None
+    conn.execute(
+        sql.statement("create_vectors").format(
+            vectors=vectors_table(row["space_id"]), dimension=composing.Literal(dimension)
         )
-        conn.execute(sql.statement("enqueue_everything"), {"space_id": row["space_id"]})
-        return _named(conn, encoder)
+    )
+    return _named(conn, encoder)
+
+
+def _queue_missing(db: Database, space: Space) -> None:
+    """Queue every entry that a space lacks, at any time: what is queued already stays as it is.
+
+    An append that began before the space was to be filled does not queue for it, and its entry
+    is not to be seen before it commits. So first the appends under way are waited for.
+    """
+    with db.transaction(role=None) as conn:
+        conn.execute(sql.statement("wait_for_appends"))
+    with db.transaction(role=None) as conn:
+        conn.execute(
+            sql.statement("enqueue_missing").format(vectors=space.vectors),
+            {"space_id": space.space_id},
+        )
 
 
 def switch(db: Database, encoder: str) -> Space:
     """Let another space serve, in one transaction; the one before is retained.
 
-    Raises `ConfigurationError` while entries still wait to be encoded for it.
+    One that was retained is served at once, while what it has missed is filled in. Raises
+    `ConfigurationError` while entries still wait to be encoded for it.
     """
     with db.transaction(role=None) as conn:
-        conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        conn.execute(sql.statement("lock_spaces"))
         space = _named(conn, encoder)
-        if space.status == "serving":
-            return space
-        cursor = conn.execute(sql.statement("queue_age"))
-        waiting = {row["space_id"]: row["waiting"] for row in cursor.fetchall()}
-        if space.status == "retained":
-            conn.execute(
-                sql.statement("enqueue_missing").format(vectors=space.vectors),
-                {"space_id": space.space_id},
-            )
-        if left := waiting.get(space.space_id, 0):
-            raise ConfigurationError(
-                f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore worker "
-                f"--encoder {encoder}'"
-            )
-        conn.execute(sql.statement("retire_serving_space"))
-        conn.execute(sql.statement("serve_space"), {"space_id": space.space_id})
-        return _named(conn, encoder)
+        if space.status != "serving":
+            cursor = conn.execute(sql.statement("queue_age"))
+            waiting = {row["space_id"]: row["waiting"] for row in cursor.fetchall()}
+            if left := waiting.get(space.space_id, 0):
+                raise ConfigurationError(
+                    f"{left} entries still wait to be encoded with {encoder!r}: run 'memstore "
+                    f"worker --encoder {encoder}'"
+                )
+            conn.execute(sql.statement("retire_serving_space"))
+            conn.execute(sql.statement("serve_space"), {"space_id": space.space_id})
+            space = _named(conn, encoder)
+    _queue_missing(db, space)
+    return space
 
 
 def drop(db: Database, encoder: str) -> None:
     """Remove a space that does not serve, with its vectors."""
     with db.transaction(role=None) as conn:
-        conn.execute("LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE")
+        conn.execute(sql.statement("lock_spaces"))
         space = _named(conn, encoder)
         if space.status == "serving":
             raise ConfigurationError(f"the space of {encoder!r} serves: switch to another first")

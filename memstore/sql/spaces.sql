@@ -30,14 +30,15 @@ GRANT SELECT ON {vectors} TO memstore_server;
 GRANT SELECT, INSERT, DELETE ON {vectors} TO memstore_worker;
 GRANT SELECT, DELETE ON {vectors} TO memstore_eraser;
 
--- name: enqueue_everything
--- Fill a new space: queue every event that has a text.
-INSERT INTO memstore.encoding_queue (memory_id, space_id, position, tenant_id)
-SELECT memory_id, %(space_id)s, position, tenant_id FROM memstore.events WHERE content ~ '\S'
-ON CONFLICT DO NOTHING;
+-- name: lock_spaces
+-- Whoever makes, switches or drops a space waits for the others. Reading goes on.
+LOCK TABLE memstore.spaces IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: wait_for_appends
+-- Until those under way have ended; those that follow wait for as long as this transaction lives.
+LOCK TABLE memstore.events IN SHARE MODE;
 
 -- name: enqueue_missing
--- What a space that served before has missed since.
 INSERT INTO memstore.encoding_queue (memory_id, space_id, position, tenant_id)
 SELECT e.memory_id, %(space_id)s, e.position, e.tenant_id
 FROM memstore.events AS e
