@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from time import perf_counter
@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memstore.ranking import Frame, Ranked, Settings
+from memstore.ranking import Frame, Postings, Ranked, Settings
 from memstore.types import Event, Hit, LegScore
 
 LEGS = ("lexical", "vector")
 
 Integers = NDArray[np.int64]
+Leg = tuple[Integers, NDArray[np.float64]]
+"""Positions and their scores, all different, best first."""
 
 
 @dataclass(slots=True)
@@ -60,21 +62,19 @@ class Found:
     leg_hits: dict[str, int]
 
 
-def frame_positions(
-    legs: Iterable[Mapping[int, float]], settings: Settings, last: int
-) -> list[int]:
+def frame_positions(legs: Iterable[Leg], settings: Settings, last: int) -> list[int]:
     """List the positions to read: the best of both legs, and `reach` entries on either side.
 
-    Each leg's (position, score) are set on one scale and added, as ranking will do again on
-    more; the best `frame` stay. `last` is the log's last position.
+    Each leg's scores are set on one scale and added, as ranking will do again on more; the best
+    `frame` stay. `last` is the log's last position.
     """
     total: dict[int, float] = {}
-    for leg in legs:
-        if not leg:
+    for positions, scores in legs:
+        if not len(positions):
             continue
-        low, high = min(leg.values()), max(leg.values())
-        for position, score in leg.items():
-            share = (score - low) / (high - low) if high > low else 1.0
+        low, high = scores.min(), scores.max()
+        shares = (scores - low) / (high - low) if high > low else np.ones(len(scores))
+        for position, share in zip(positions.tolist(), shares.tolist(), strict=True):
             total[position] = total.get(position, 0.0) + share
     best = sorted(total, key=lambda position: (-total[position], position))[: settings.frame]
     steps = range(-settings.reach, settings.reach + 1)
@@ -83,50 +83,66 @@ def frame_positions(
 
 
 def build_frame(
-    entries: list[tuple[Any, ...]],
-    postings: list[tuple[Any, ...]],
-    chunks: list[tuple[Any, ...]],
+    entries: Sequence[Any],
+    postings: Sequence[Postings],
+    chunks: Sequence[Any],
     documents: int,
-    indexed_terms: int,
+    average_length: float,
 ) -> tuple[Frame, Integers]:
-    """Turn rows into arrays. `entries` are in order of position."""
-    columns = list(zip(*entries, strict=True)) or [()] * 10
-    position = np.array(columns[0], np.int64)
+    """Put together what was read, column by column, as `frame_entries` and `frame_chunks` name it.
+
+    A column is None where no row was read. Returns the frame, and its chunks' (m, 2) spans.
+    """
+    position, session, actor, role, event_type, occurred_at, text, asks, length, eligible = (
+        column if column is not None else () for column in entries
+    )
+    position = np.asarray(position, np.int64)
     sessions: dict[str | None, int] = {None: -1}
     actors: dict[str, int] = {}
+    order = np.argsort(position)
     tf = np.zeros((len(position), len(postings)))
-    df = np.zeros(len(postings))
-    for column, (_, count, inside, frequencies) in enumerate(postings):
-        df[column] = count
-        if inside:
-            tf[np.searchsorted(position, inside), column] = frequencies
-    chunk_columns = list(zip(*chunks, strict=True)) or [()] * 5
-    row_of_chunk = np.searchsorted(position, np.array(chunk_columns[0], np.int64))
+    for column, one in enumerate(postings):
+        rows, inside = _rows(position, order, one.position)
+        tf[rows, column] = one.frequency[inside]
+    chunk_position, chunk, cosine, start, stop = (
+        column if column is not None else () for column in chunks
+    )
+    row_of_chunk, _ = _rows(position, order, np.asarray(chunk_position, np.int64))
     frame = Frame(
         position=position,
         session=np.array(
-            [sessions.setdefault(name, len(sessions) - 1) for name in columns[1]], np.int64
+            [sessions.setdefault(name, len(sessions) - 1) for name in session], np.int64
         ),
-        actor=np.array([actors.setdefault(name, len(actors)) for name in columns[2]], np.int64),
+        actor=np.array([actors.setdefault(name, len(actors)) for name in actor], np.int64),
         actors=tuple(actors),
-        role=columns[3],
-        event_type=columns[4],
-        occurred_at=np.array(columns[5], np.float64),
-        text=columns[6],
-        asks=np.array(columns[7], np.bool_),
-        eligible=np.array(columns[9], np.bool_),
-        terms=[term for term, *_ in postings],
+        role=role,
+        event_type=event_type,
+        occurred_at=np.asarray(occurred_at, np.float64),
+        text=text,
+        asks=np.asarray(asks, np.bool_),
+        eligible=np.asarray(eligible, np.bool_),
+        terms=[one.term for one in postings],
         tf=tf,
-        df=df,
-        doc_length=np.array(columns[8], np.float64),
+        df=np.array([len(one.position) for one in postings], np.float64),
+        doc_length=np.asarray(length, np.float64),
         documents=documents,
-        average_length=max(indexed_terms, 1) / max(documents, 1),
-        chunk_row=row_of_chunk.astype(np.int64),
-        chunk=np.array(chunk_columns[1], np.int64),
-        cosine=np.array(chunk_columns[2], np.float64),
+        average_length=average_length,
+        chunk_row=row_of_chunk,
+        chunk=np.asarray(chunk, np.int64),
+        cosine=np.asarray(cosine, np.float64),
     )
-    spans = np.array([chunk_columns[3], chunk_columns[4]], np.int64).T
-    return frame, spans
+    return frame, np.array([start, stop], np.int64).T
+
+
+def _rows(position: Integers, order: Integers, wanted: Integers) -> tuple[Integers, Integers]:
+    """Find positions in a frame: the rows of those that are there, and their indices in `wanted`.
+
+    `order` sorts `position`.
+    """
+    at = np.searchsorted(position, wanted, sorter=order)
+    inside = np.flatnonzero(at < len(position))
+    inside = inside[position[order[at[inside]]] == wanted[inside]]
+    return order[at[inside]], inside
 
 
 def to_hit(event: Event, found: Found, index: int, score: float) -> Hit:

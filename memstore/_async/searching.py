@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import numpy as np
 from psycopg.rows import tuple_row
 
 from memstore import ranking, sql
@@ -16,7 +17,17 @@ from memstore._async.database import Conn
 from memstore._async.encoding_queue import vector_text
 from memstore._async.runtime import in_thread
 from memstore.analysis import query_terms
-from memstore.candidates import LEGS, Clock, Found, Query, build_frame, frame_positions, to_hit
+from memstore.arrays import array_text
+from memstore.candidates import (
+    LEGS,
+    Clock,
+    Found,
+    Leg,
+    Query,
+    build_frame,
+    frame_positions,
+    to_hit,
+)
 from memstore.encoding import check_vectors, is_blank, legible_share
 from memstore.errors import EncoderMismatch, InvalidInput
 from memstore.filters import EventFilter, conditions, exists
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
 MAX_HITS = 1_000
 LONGEST_QUERY = 512  # terms looked up at most
 MOST_TERMS = 128  # terms scored at most, the rarest
+NO_CHUNKS = (None,) * 5
 
 
 async def encode_queries(
@@ -65,9 +77,9 @@ async def encode_queries(
 
 
 async def _fetch(conn: Conn, statement: Any, parameters: dict[str, Any]) -> list[Any]:
-    """Run a statement planned for these very values: a generic plan would not fit them."""
+    """Read rows in binary, and so their arrays of numbers as numpy's."""
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
-        await cursor.execute(statement, parameters, prepare=False)
+        await cursor.execute(statement, parameters)
         return await cursor.fetchall()
 
 
@@ -98,35 +110,35 @@ async def find(
         "limit": settings.candidates,
         "texts": features.reads_text,
     }
-    legs: dict[str, dict[int, float]] = {}
-    if given["terms"] and settings.lexical:
-        statement = sql.statement("lexical_leg").format(filters=exists(tags))
-        legs["lexical"] = dict(await _fetch(conn, statement, given))
+    average_length = max(row["indexed_terms"], 1) / last
+    legs: dict[str, Leg] = {}
+    postings: list[ranking.Postings] = []
+    if given["terms"]:
+        statement = sql.statement("postings").format(filters=exists(tags))
+        postings = [ranking.Postings(*found) for found in await _fetch(conn, statement, given)]
+        if settings.lexical:
+            legs["lexical"] = ranking.best_by_bm25(
+                postings, last, average_length, settings.candidates, settings.k1, settings.b
+            )
     clock.lap("lexical")
     if vector is not None and space is not None and settings.vector:
         statement = sql.statement("vector_leg").format(vectors=space.vectors, filters=exists(tags))
         legs["vector"] = await _vector_leg(conn, statement, given, settings.frame)
     clock.lap("vector")
     given["positions"] = array_text(frame_positions(legs.values(), settings, last))
-    entries = await _fetch(
-        conn, sql.statement("frame_entries").format(filters=conditions(tags)), given
-    )
-    postings = await _fetch(conn, sql.statement("frame_postings"), given) if given["terms"] else []
-    chunks = (
-        await _fetch(conn, sql.statement("frame_chunks").format(vectors=space.vectors), given)
-        if vector is not None and space is not None
-        else []
-    )
+    statement = sql.statement("frame_entries").format(filters=conditions(tags))
+    (entries,) = await _fetch(conn, statement, given)
+    chunks: Sequence[Any] = NO_CHUNKS
+    if vector is not None and space is not None:
+        statement = sql.statement("frame_chunks").format(vectors=space.vectors)
+        (chunks,) = await _fetch(conn, statement, given)
     clock.lap("candidates")
-    frame, spans = build_frame(entries, postings, chunks, last, row["indexed_terms"])
+    frame, spans = build_frame(entries, postings, chunks, last, average_length)
     ranked = ranking.rank(frame, features, settings)
     clock.lap("ranking")
-    return Found(frame, ranked, spans, {leg: len(legs.get(leg, ())) for leg in LEGS})
-
-
-def array_text(numbers: list[int]) -> str:
-    """Write an array in Postgres's text form, ten times as fast as the driver adapts a list."""
-    return "{" + ",".join(map(str, numbers)) + "}"
+    return Found(
+        frame, ranked, spans, {leg: len(legs[leg][0]) if leg in legs else 0 for leg in LEGS}
+    )
 
 
 async def rare_terms(conn: Conn, memory_id: UUID, query: str) -> list[str]:
@@ -139,19 +151,18 @@ async def rare_terms(conn: Conn, memory_id: UUID, query: str) -> list[str]:
     return sorted(counts, key=lambda term: (counts[term], term))[:MOST_TERMS]
 
 
-async def _vector_leg(
-    conn: Conn, statement: Any, parameters: dict[str, Any], enough: int
-) -> dict[int, float]:
+async def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any], enough: int) -> Leg:
     """Scan for the nearest entries: an entry's best chunk counts, so chunks are read until
     they belong to `enough` entries, or there are no more."""
     chunks = parameters["limit"]
     while True:
-        rows = await _fetch(conn, statement, parameters | {"limit": chunks})
-        best: dict[int, float] = {}
-        for position, score in rows:
-            best.setdefault(position, score)
-        if len(best) >= enough or len(rows) < chunks:
-            return best
+        ((position, score),) = await _fetch(conn, statement, parameters | {"limit": chunks})
+        if position is None:
+            return np.empty(0, np.int64), np.empty(0)
+        _, first = np.unique(position, return_index=True)
+        if len(first) >= enough or len(position) < chunks:
+            best = np.sort(first)
+            return position[best], score[best]
         chunks *= 8
 
 

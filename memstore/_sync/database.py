@@ -16,6 +16,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from memstore._sync.runtime import LoopGuard, in_thread
+from memstore.arrays import adapters
 from memstore.errors import MemstoreError, StorageError
 from memstore.sql import statement
 
@@ -26,9 +27,14 @@ WORKER = "memstore_worker"
 ERASER = "memstore_eraser"
 AUTHENTICATOR = "memstore_authenticator"
 
+ADAPTERS = adapters()
+
 # Stated each time: a database may have another default.
 BEGIN = sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED")
-SNAPSHOT = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+# No one plan fits a memory of ten entries and one of a million: each call is planned for its values.
+SNAPSHOT = sql.SQL(
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan"
+)
 ISO_DATES = b"; SET LOCAL datestyle = 'ISO'"  # the driver reads no other
 
 
@@ -74,6 +80,7 @@ class Database:
                 "prepare_threshold": 2 if prepare else None,
                 "application_name": "memstore",
                 "client_encoding": "utf8",
+                "context": ADAPTERS,
             },
             connection_class=Connection[DictRow],
         )

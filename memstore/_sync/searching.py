@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import numpy as np
 from psycopg.rows import tuple_row
 
 from memstore import ranking, sql
@@ -17,7 +18,17 @@ from memstore._sync.database import Conn
 from memstore._sync.encoding_queue import vector_text
 from memstore._sync.runtime import in_thread
 from memstore.analysis import query_terms
-from memstore.candidates import LEGS, Clock, Found, Query, build_frame, frame_positions, to_hit
+from memstore.arrays import array_text
+from memstore.candidates import (
+    LEGS,
+    Clock,
+    Found,
+    Leg,
+    Query,
+    build_frame,
+    frame_positions,
+    to_hit,
+)
 from memstore.encoding import check_vectors, is_blank, legible_share
 from memstore.errors import EncoderMismatch, InvalidInput
 from memstore.filters import EventFilter, conditions, exists
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
 MAX_HITS = 1_000
 LONGEST_QUERY = 512  # terms looked up at most
 MOST_TERMS = 128  # terms scored at most, the rarest
+NO_CHUNKS = (None,) * 5
 
 
 def encode_queries(
@@ -66,9 +78,9 @@ def encode_queries(
 
 
 def _fetch(conn: Conn, statement: Any, parameters: dict[str, Any]) -> list[Any]:
-    """Run a statement planned for these very values: a generic plan would not fit them."""
+    """Read rows in binary, and so their arrays of numbers as numpy's."""
     with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
-        cursor.execute(statement, parameters, prepare=False)
+        cursor.execute(statement, parameters)
         return cursor.fetchall()
 
 
@@ -97,33 +109,35 @@ def find(
         "limit": settings.candidates,
         "texts": features.reads_text,
     }
-    legs: dict[str, dict[int, float]] = {}
-    if given["terms"] and settings.lexical:
-        statement = sql.statement("lexical_leg").format(filters=exists(tags))
-        legs["lexical"] = dict(_fetch(conn, statement, given))
+    average_length = max(row["indexed_terms"], 1) / last
+    legs: dict[str, Leg] = {}
+    postings: list[ranking.Postings] = []
+    if given["terms"]:
+        statement = sql.statement("postings").format(filters=exists(tags))
+        postings = [ranking.Postings(*found) for found in _fetch(conn, statement, given)]
+        if settings.lexical:
+            legs["lexical"] = ranking.best_by_bm25(
+                postings, last, average_length, settings.candidates, settings.k1, settings.b
+            )
     clock.lap("lexical")
     if vector is not None and space is not None and settings.vector:
         statement = sql.statement("vector_leg").format(vectors=space.vectors, filters=exists(tags))
         legs["vector"] = _vector_leg(conn, statement, given, settings.frame)
     clock.lap("vector")
     given["positions"] = array_text(frame_positions(legs.values(), settings, last))
-    entries = _fetch(conn, sql.statement("frame_entries").format(filters=conditions(tags)), given)
-    postings = _fetch(conn, sql.statement("frame_postings"), given) if given["terms"] else []
-    chunks = (
-        _fetch(conn, sql.statement("frame_chunks").format(vectors=space.vectors), given)
-        if vector is not None and space is not None
-        else []
-    )
+    statement = sql.statement("frame_entries").format(filters=conditions(tags))
+    (entries,) = _fetch(conn, statement, given)
+    chunks: Sequence[Any] = NO_CHUNKS
+    if vector is not None and space is not None:
+        statement = sql.statement("frame_chunks").format(vectors=space.vectors)
+        (chunks,) = _fetch(conn, statement, given)
     clock.lap("candidates")
-    frame, spans = build_frame(entries, postings, chunks, last, row["indexed_terms"])
+    frame, spans = build_frame(entries, postings, chunks, last, average_length)
     ranked = ranking.rank(frame, features, settings)
     clock.lap("ranking")
-    return Found(frame, ranked, spans, {leg: len(legs.get(leg, ())) for leg in LEGS})
-
-
-def array_text(numbers: list[int]) -> str:
-    """Write an array in Postgres's text form, ten times as fast as the driver adapts a list."""
-    return "{" + ",".join(map(str, numbers)) + "}"
+    return Found(
+        frame, ranked, spans, {leg: len(legs[leg][0]) if leg in legs else 0 for leg in LEGS}
+    )
 
 
 def rare_terms(conn: Conn, memory_id: UUID, query: str) -> list[str]:
@@ -136,19 +150,18 @@ def rare_terms(conn: Conn, memory_id: UUID, query: str) -> list[str]:
     return sorted(counts, key=lambda term: (counts[term], term))[:MOST_TERMS]
 
 
-def _vector_leg(
-    conn: Conn, statement: Any, parameters: dict[str, Any], enough: int
-) -> dict[int, float]:
+def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any], enough: int) -> Leg:
     """Scan for the nearest entries: an entry's best chunk counts, so chunks are read until
     they belong to `enough` entries, or there are no more."""
     chunks = parameters["limit"]
     while True:
-        rows = _fetch(conn, statement, parameters | {"limit": chunks})
-        best: dict[int, float] = {}
-        for position, score in rows:
-            best.setdefault(position, score)
-        if len(best) >= enough or len(rows) < chunks:
-            return best
+        ((position, score),) = _fetch(conn, statement, parameters | {"limit": chunks})
+        if position is None:
+            return np.empty(0, np.int64), np.empty(0)
+        _, first = np.unique(position, return_index=True)
+        if len(first) >= enough or len(position) < chunks:
+            best = np.sort(first)
+            return position[best], score[best]
         chunks *= 8
 
 

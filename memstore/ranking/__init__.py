@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memstore.ranking.bm25 import bm25, idf
+from memstore.ranking.bm25 import Postings, best_by_bm25, bm25, idf
 from memstore.ranking.frame import Frame, Ranked
 from memstore.ranking.fusion import merge, rrf
 from memstore.ranking.query import QueryFeatures, query_features
@@ -25,9 +25,11 @@ __all__ = [
     "TIME",
     "VECTOR",
     "Frame",
+    "Postings",
     "QueryFeatures",
     "Ranked",
     "Settings",
+    "best_by_bm25",
     "bm25",
     "idf",
     "merge",
