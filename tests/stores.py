@@ -68,11 +68,15 @@ def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @contextmanager
 def connected(
-    kind: str, url: str, encoder: Any = None, settings: Settings = QUIET
+    kind: str,
+    url: str,
+    encoder: Any = None,
+    settings: Settings = QUIET,
+    owner: str | None = None,
 ) -> Iterator[Any]:
-    """Open a prepared database as either store."""
+    """Open a migrated database as either store; `owner` is its URL for who may prepare it."""
     if encoder is not None:
-        MemoryStore.prepare(url, encoder=encoder, settings=settings)
+        MemoryStore.prepare(owner or url, encoder=encoder, settings=settings)
     if kind == "sync":
         with MemoryStore.connect(url, encoder=encoder, settings=settings) as blocking:
             yield blocking
