@@ -12,11 +12,17 @@ from psycopg import sql
 
 from memstore import MemoryStore, MigrationRequired, StorageError, migrate
 from memstore.embedded import EmbeddedServer
-from memstore.migration import available
+from memstore.migration import Migration, available
 from tests.conftest import administer, database_of
 from tests.stores import QUIET
 
-SMALL = {"tenants", "spaces", "migrations", "api_keys"}  # few rows, the same on every node
+SMALL = {  # few rows, the same on every node
+    "tenants",
+    "spaces",
+    "migrations",
+    "api_keys",
+    "state_schemas",
+}
 
 
 @pytest.fixture
@@ -53,6 +59,21 @@ def test_a_migration_that_waits_too_long_fails(empty_url: str) -> None:
         other.execute("SELECT pg_advisory_lock(%s)", key)
         with pytest.raises(StorageError, match="another process has been migrating"):
             migrate(empty_url, timeout=0.3)
+
+
+def test_a_migration_gives_way_while_others_hold_its_table(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting for long in a table's queue would hold up whoever comes after it."""
+    later = Migration(99, "later", "ALTER TABLE memstore.memories ADD COLUMN colour text;")
+    ours = [*available(), later]
+    monkeypatch.setattr("memstore.migration.available", lambda: ours)
+    with psycopg.connect(database_url) as reader:
+        reader.execute("SELECT * FROM memstore.memories")
+        with pytest.raises(StorageError, match="needs a table that others hold"):
+            migrate(database_url, timeout=0.1)
+        reader.rollback()
+        assert migrate(database_url) == [later]
 
 
 def test_a_store_verifies_and_does_not_migrate(empty_url: str) -> None:
@@ -124,6 +145,19 @@ def test_every_memorys_table_is_walled_and_erasable(prepared: str) -> None:
                 (f"memstore.{table}",),
             ).fetchone()
             assert may == (True,), f"{table} is forgotten by an erasure"
+
+
+def test_every_table_with_a_tenant_is_walled(prepared: str) -> None:
+    with psycopg.connect(prepared) as conn:
+        walls = conn.execute(
+            "SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity"
+            " FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid"
+            " WHERE c.relnamespace = 'memstore'::regnamespace AND c.relkind = 'r'"
+            " AND a.attname = 'tenant_id'"
+        ).fetchall()
+    walled = dict(walls)
+    assert {name for name, wall in walled.items() if not wall} == {"tenants"}
+    assert {"state_schemas", "api_keys", "events"} <= walled.keys()
 
 
 def test_policies_hold_no_sub_select_and_tables_no_trigger(prepared: str) -> None:

@@ -115,7 +115,7 @@ async def readiness(store: AsyncMemoryStore) -> list[Check]:
     db, space = store._db, store._space
     try:
         async with db.transaction(role=None) as conn:
-            await conn.execute("SELECT 1")
+            await conn.execute(sql.statement("server_versions"))
     except MemstoreError:
         return [Check("database", False, "no connection")]
     checks = [Check("database", True, "connected")]

@@ -7,26 +7,19 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import psycopg
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection
+from psycopg import sql as composing
 from psycopg.rows import DictRow, dict_row
 
+from memstore import sql
 from memstore._async.database import wrap
 from memstore._async.runtime import sleep
 from memstore.errors import MigrationRequired, StorageError
 from memstore.migration import Migration, pending
 
-LOCK = 0x6D656D73746F7265 >> 1  # "memstore", in a positive bigint
+LOCK = {"key": 0x6D656D73746F7265 >> 1}  # "memstore", in a positive bigint
 POLL_SECONDS = 0.1
-
-_BOOTSTRAP = """
-CREATE SCHEMA IF NOT EXISTS memstore;
-CREATE TABLE IF NOT EXISTS memstore.migrations (
-    number      int PRIMARY KEY,
-    name        text NOT NULL,
-    checksum    text NOT NULL,
-    applied_at  timestamptz NOT NULL DEFAULT now()
-)
-"""
+LOCK_SECONDS = 2.0  # that a migration waits for a table at most, as bound_waiting says
 
 
 async def migrate(url: str, *, timeout: float = 60.0) -> list[Migration]:
@@ -34,8 +27,9 @@ async def migrate(url: str, *, timeout: float = 60.0) -> list[Migration]:
 
     Needs a role that may create schemas, roles and extensions. Each file is one transaction. A
     polled advisory lock lets one process migrate at a time; after `timeout` seconds without it
-    this fails. Raises `MigrationRequired` when the database is newer than this code, or when a
-    file changed after it was applied.
+    this fails, and so it does where others hold a table for so long: what was applied before
+    stays. Raises `MigrationRequired` when the database is newer than this code, or when a file
+    changed after it was applied, and `StorageError`.
     """
     try:
         async with (
@@ -44,20 +38,42 @@ async def migrate(url: str, *, timeout: float = 60.0) -> list[Migration]:
             ) as conn,
             _locked(conn, timeout),
         ):
-            await conn.execute(_BOOTSTRAP)
+            await conn.execute(sql.statement("create_schema"))
+            await conn.execute(sql.statement("create_record"))
             todo = pending(await _applied(conn))
             for migration in todo:
-                async with conn.transaction():
-                    # A file's text is as constant as a literal: it ships with this code.
-                    await conn.execute(sql.SQL(migration.text))  # pyright: ignore
-                    await conn.execute(
-                        "INSERT INTO memstore.migrations (number, name, checksum) "
-                        "VALUES (%s, %s, %s)",
-                        (migration.number, migration.name, migration.checksum),
-                    )
+                await _apply(conn, migration, timeout)
             return todo
     except psycopg.Error as error:
         raise wrap(error) from error
+
+
+async def _apply(conn: AsyncConnection[DictRow], migration: Migration, timeout: float) -> None:
+    """Apply one, again and again while others hold a table that it needs."""
+    waited = 0.0
+    while True:
+        try:
+            async with conn.transaction():
+                await conn.execute(sql.statement("bound_waiting"))
+                # A file's text is as constant as a literal: it ships with this code.
+                await conn.execute(composing.SQL(migration.text))  # pyright: ignore
+                await conn.execute(
+                    sql.statement("record_migration"),
+                    {
+                        "number": migration.number,
+                        "name": migration.name,
+                        "checksum": migration.checksum,
+                    },
+                )
+                return
+        except psycopg.errors.LockNotAvailable as error:
+            waited += LOCK_SECONDS
+            if waited >= timeout:
+                raise StorageError(
+                    f"migration {migration.number} ({migration.name}) needs a table that others "
+                    "hold; end long transactions and run 'memstore migrate' again"
+                ) from error
+            await sleep(POLL_SECONDS)
 
 
 @asynccontextmanager
@@ -65,7 +81,7 @@ async def _locked(conn: AsyncConnection[DictRow], timeout: float) -> AsyncIterat
     """Hold the migration lock. Polled: waiting in it would deadlock with an index build."""
     waited = 0.0
     while True:
-        cursor = await conn.execute("SELECT pg_try_advisory_lock(%s) AS got", (LOCK,))
+        cursor = await conn.execute(sql.statement("try_to_lock"), LOCK)
         if cast(DictRow, await cursor.fetchone())["got"]:
             break
         if waited >= timeout:
@@ -76,11 +92,11 @@ async def _locked(conn: AsyncConnection[DictRow], timeout: float) -> AsyncIterat
         yield
     finally:
         if not conn.closed:
-            await conn.execute("SELECT pg_advisory_unlock(%s)", (LOCK,))
+            await conn.execute(sql.statement("unlock"), LOCK)
 
 
 async def _applied(conn: AsyncConnection[DictRow]) -> dict[int, str]:
-    cursor = await conn.execute("SELECT number, checksum FROM memstore.migrations")
+    cursor = await conn.execute(sql.statement("applied_migrations"))
     return {row["number"]: row["checksum"] for row in await cursor.fetchall()}
 
 

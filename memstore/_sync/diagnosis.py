@@ -114,7 +114,7 @@ def readiness(store: MemoryStore) -> list[Check]:
     db, space = store._db, store._space
     try:
         with db.transaction(role=None) as conn:
-            conn.execute("SELECT 1")
+            conn.execute(sql.statement("server_versions"))
     except MemstoreError:
         return [Check("database", False, "no connection")]
     checks = [Check("database", True, "connected")]

@@ -8,26 +8,19 @@ from contextlib import contextmanager
 from typing import cast
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection
+from psycopg import sql as composing
 from psycopg.rows import DictRow, dict_row
 
+from memstore import sql
 from memstore._sync.database import wrap
 from memstore._sync.runtime import sleep
 from memstore.errors import MigrationRequired, StorageError
 from memstore.migration import Migration, pending
 
-LOCK = 0x6D656D73746F7265 >> 1  # "memstore", in a positive bigint
+LOCK = {"key": 0x6D656D73746F7265 >> 1}  # "memstore", in a positive bigint
 POLL_SECONDS = 0.1
-
-_BOOTSTRAP = """
-CREATE SCHEMA IF NOT EXISTS memstore;
-CREATE TABLE IF NOT EXISTS memstore.migrations (
-    number      int PRIMARY KEY,
-    name        text NOT NULL,
-    checksum    text NOT NULL,
-    applied_at  timestamptz NOT NULL DEFAULT now()
-)
-"""
+LOCK_SECONDS = 2.0  # that a migration waits for a table at most, as bound_waiting says
 
 
 def migrate(url: str, *, timeout: float = 60.0) -> list[Migration]:
@@ -35,28 +28,51 @@ def migrate(url: str, *, timeout: float = 60.0) -> list[Migration]:
 
     Needs a role that may create schemas, roles and extensions. Each file is one transaction. A
     polled advisory lock lets one process migrate at a time; after `timeout` seconds without it
-    this fails. Raises `MigrationRequired` when the database is newer than this code, or when a
-    file changed after it was applied.
+    this fails, and so it does where others hold a table for so long: what was applied before
+    stays. Raises `MigrationRequired` when the database is newer than this code, or when a file
+    changed after it was applied, and `StorageError`.
     """
     try:
         with (
             Connection[DictRow].connect(url, autocommit=True, row_factory=dict_row) as conn,
             _locked(conn, timeout),
         ):
-            conn.execute(_BOOTSTRAP)
+            conn.execute(sql.statement("create_schema"))
+            conn.execute(sql.statement("create_record"))
             todo = pending(_applied(conn))
             for migration in todo:
-                with conn.transaction():
-                    # A file's text is as constant as a literal: it ships with this code.
-                    conn.execute(sql.SQL(migration.text))  # pyright: ignore
-                    conn.execute(
-                        "INSERT INTO memstore.migrations (number, name, checksum) "
-                        "VALUES (%s, %s, %s)",
-                        (migration.number, migration.name, migration.checksum),
-                    )
+                _apply(conn, migration, timeout)
             return todo
     except psycopg.Error as error:
         raise wrap(error) from error
+
+
+def _apply(conn: Connection[DictRow], migration: Migration, timeout: float) -> None:
+    """Apply one, again and again while others hold a table that it needs."""
+    waited = 0.0
+    while True:
+        try:
+            with conn.transaction():
+                conn.execute(sql.statement("bound_waiting"))
+                # A file's text is as constant as a literal: it ships with this code.
+                conn.execute(composing.SQL(migration.text))  # pyright: ignore
+                conn.execute(
+                    sql.statement("record_migration"),
+                    {
+                        "number": migration.number,
+                        "name": migration.name,
+                        "checksum": migration.checksum,
+                    },
+                )
+                return
+        except psycopg.errors.LockNotAvailable as error:
+            waited += LOCK_SECONDS
+            if waited >= timeout:
+                raise StorageError(
+                    f"migration {migration.number} ({migration.name}) needs a table that others "
+                    "hold; end long transactions and run 'memstore migrate' again"
+                ) from error
+            sleep(POLL_SECONDS)
 
 
 @contextmanager
@@ -64,7 +80,7 @@ def _locked(conn: Connection[DictRow], timeout: float) -> Iterator[None]:
     """Hold the migration lock. Polled: waiting in it would deadlock with an index build."""
     waited = 0.0
     while True:
-        cursor = conn.execute("SELECT pg_try_advisory_lock(%s) AS got", (LOCK,))
+        cursor = conn.execute(sql.statement("try_to_lock"), LOCK)
         if cast(DictRow, cursor.fetchone())["got"]:
             break
         if waited >= timeout:
@@ -75,11 +91,11 @@ def _locked(conn: Connection[DictRow], timeout: float) -> Iterator[None]:
         yield
     finally:
         if not conn.closed:
-            conn.execute("SELECT pg_advisory_unlock(%s)", (LOCK,))
+            conn.execute(sql.statement("unlock"), LOCK)
 
 
 def _applied(conn: Connection[DictRow]) -> dict[int, str]:
-    cursor = conn.execute("SELECT number, checksum FROM memstore.migrations")
+    cursor = conn.execute(sql.statement("applied_migrations"))
     return {row["number"]: row["checksum"] for row in cursor.fetchall()}
 
 

@@ -6,9 +6,10 @@ SELECT current_setting('server_version') AS postgres,
 
 -- name: serving_privileges
 -- What the serving role may do to the tables that must stay as they were written.
-SELECT has_table_privilege('memstore_server', 'memstore.events', 'UPDATE, DELETE, TRUNCATE')
-    OR has_table_privilege('memstore_server', 'memstore.state_versions', 'UPDATE, DELETE, TRUNCATE')
-    AS may_rewrite;
+SELECT bool_or(
+    has_any_column_privilege('memstore_server', kept.name, 'UPDATE')
+    OR has_table_privilege('memstore_server', kept.name, 'DELETE, TRUNCATE')) AS may_rewrite
+FROM unnest(ARRAY['memstore.events', 'memstore.state_versions']) AS kept (name);
 
 -- name: orphaned_postings
 -- Memories with postings and no row of their own, as far as the tenant sees.
