@@ -191,8 +191,3 @@ def _reasons(found: Found, index: int, legs: dict[str, LegScore]) -> tuple[str, 
     }
     reasons += sorted(others, key=lambda name: (-others[name], name))[:2]
     return tuple(reasons)
-
-
-def distinct(values: Iterable[str]) -> list[str]:
-    """Keep the first of equal texts, and no blank ones."""
-    return list(dict.fromkeys(value for value in values if value.strip()))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memstore import Budget, NewEvent
-from memstore._sync.resuming import (
+from memstore.queries import (
     CUE_WEIGHT,
     MAX_CUES,
     MAX_CUES_BESIDE,

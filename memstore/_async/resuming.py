@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,10 @@ from memstore._async import log, rows, searching
 from memstore._async.database import Conn
 from memstore._async.runtime import in_thread
 from memstore.budget import Budget
-from memstore.candidates import LEGS, Clock, Found, distinct, to_hit
+from memstore.candidates import LEGS, Clock, Found, to_hit
 from memstore.context import Context, ContextInputs, StateDocument, assemble
 from memstore.filters import EventFilter
+from memstore.queries import make_queries
 from memstore.state import M, State
 from memstore.text import clean_text
 from memstore.tokens import o200k
@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from memstore._async.memory import AsyncMemory
     from memstore._async.store import AsyncMemoryStore
 
-TASK_WEIGHT = 1.0
-CUE_WEIGHT = 0.5
-MAX_CUES = 4
-MAX_CUES_BESIDE = 2  # beside a task
-MAX_QUESTIONS = 6
-SENTENCE_END = re.compile(r"(?<=[.?!])\s+|(?<=[。？！])|\n+")
-QUESTION_END = re.compile(r"[?？][\"'”’」』)）*_\s]*$")
 #: An entry takes about this many tokens at the least, with its share of headings.
 LEAST_TOKENS = 8
 MOST_ENTRIES = 400
@@ -105,26 +98,6 @@ async def resume(
     clock.lap("assemble")
     context.milliseconds.update(clock.milliseconds)
     return context
-
-
-def make_queries(task: str, cues: Sequence[str]) -> list[tuple[str, float]]:
-    """List the queries with their weights: the task, its questions, what the state works on.
-
-    A task that mostly consists of questions is asked question by question as well, since each
-    would drown in the others; what is told in many sentences is one query, whose parts mean
-    little alone. The task is not the record's language; the state's active task and open issues
-    are nearer, but weigh less while there is a task.
-    """
-    others = distinct(cues)
-    if not task.strip():
-        return [(cue, TASK_WEIGHT) for cue in others[:MAX_CUES]]
-    sentences = distinct(part.strip() for part in SENTENCE_END.split(task))
-    questions = [sentence for sentence in sentences if QUESTION_END.search(sentence)]
-    asked = [task]
-    if len(questions) > 1 and 2 * len(questions) > len(sentences):
-        asked += questions[:MAX_QUESTIONS]
-    beside = [cue for cue in others if cue not in asked][:MAX_CUES_BESIDE]
-    return [(text, TASK_WEIGHT) for text in asked] + [(cue, CUE_WEIGHT) for cue in beside]
 
 
 def as_document(state: State[Any]) -> StateDocument | None:
