@@ -14,7 +14,7 @@ from typing import Any
 from psycopg import sql
 
 from memstore.errors import InvalidInput
-from memstore.text import check_id, check_time
+from memstore.text import check_id, check_time, check_whole
 from memstore.types import ROLES
 
 OneOrMany = str | Iterable[str] | None
@@ -61,13 +61,19 @@ class EventFilter:
     after: int | None = None
     before: int | None = None
 
+    def __post_init__(self) -> None:
+        """Keep each tag's values: an iterator gives them once, and they are asked for twice."""
+        for name in _EQUAL:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _several(value, name))
+
     def parameters(self) -> dict[str, Any]:
         """Return the checked values of the tags given, by name."""
         values: dict[str, Any] = {}
         for name in _EQUAL:
             if (value := getattr(self, name)) is not None:
-                wanted = [value] if isinstance(value, str) else list(value)
-                values[name] = [check_id(item, name) for item in wanted]
+                values[name] = [check_id(item, name) for item in value]
         for role in values.get("role", ()):
             if role not in ROLES:
                 raise InvalidInput(f"{role!r} is none of {', '.join(ROLES)}", path="role")
@@ -76,10 +82,17 @@ class EventFilter:
                 values[name] = check_time(time, name)
         for name in ("after", "before"):
             if (position := getattr(self, name)) is not None:
-                if isinstance(position, bool) or not isinstance(position, int):
-                    raise InvalidInput("a position is a whole number", path=name)
-                values[name] = max(-(2**63), min(position, 2**63 - 1))
+                values[name] = max(-(2**63), min(check_whole(position, name), 2**63 - 1))
         return values
+
+
+def _several(value: OneOrMany, name: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        kind = type(value).__name__
+        raise InvalidInput(f"must be a string or several strings, not {kind}", path=name)
+    return tuple(value)
 
 
 def conditions(parameters: dict[str, Any]) -> sql.Composable:

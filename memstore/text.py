@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 from memstore.errors import InvalidInput
 from memstore.types import JSON, ROLES, NewEvent
@@ -24,6 +26,7 @@ __all__ = [
     "body_digest",
     "check_id",
     "check_time",
+    "check_whole",
     "clean_json",
     "clean_text",
     "dumps",
@@ -212,6 +215,17 @@ def check_time(value: datetime, name: str) -> datetime:
     if type(instant) is not datetime:  # a subclass, which the driver might write differently
         instant = datetime.combine(instant.date(), instant.time(), UTC)
     return instant
+
+
+def check_whole(value: SupportsIndex, name: str) -> int:
+    """Return a whole number, such as a position or a version; a bool or a float is none.
+
+    The database would round a float and compare a text, or fail in its own words.
+    """
+    if not isinstance(value, bool):
+        with suppress(TypeError):
+            return operator.index(value)
+    raise InvalidInput(f"must be a whole number, not {value!r:.40}", path=name)
 
 
 def prepare_event(event: NewEvent) -> NewEvent:

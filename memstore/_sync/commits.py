@@ -11,9 +11,10 @@ from memstore._sync import log, states
 from memstore._sync.database import Conn, Database
 from memstore._sync.log import Prepared
 from memstore._sync.states import Draft, Patch
-from memstore.errors import IdempotencyConflict, StateConflict
+from memstore.errors import IdempotencyConflict, InvalidInput, StateConflict
 from memstore.schema import StateSchema
 from memstore.state import Committed, M, State
+from memstore.text import check_whole
 from memstore.types import Appended, Identity
 
 
@@ -28,6 +29,15 @@ class Commit(Generic[M]):
     reason: str | None
     log_position: int | None
     key: str | None
+
+    def __post_init__(self) -> None:
+        whole = self.state is not None and not isinstance(self.state, (dict, list))
+        if self.expected_version is not None:
+            check_whole(self.expected_version, "expected_version")
+        elif whole:
+            raise InvalidInput("a whole state needs expected_version", path="expected_version")
+        if self.state is None and (self.expected_version, self.log_position) != (None, None):
+            raise InvalidInput("expected_version and log_position need a state", path="state")
 
 
 def commit(

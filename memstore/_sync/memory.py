@@ -31,6 +31,7 @@ from memstore.new_events import Events, given_events, new_events
 from memstore.ranking import Settings as Ranking
 from memstore.schema import StateSchema
 from memstore.state import Committed, Kind, M, State, Version
+from memstore.text import check_whole, clean_text
 from memstore.trace import Trace
 from memstore.types import (
     JSON,
@@ -229,6 +230,8 @@ class Memory(Generic[M]):
 
         Raises `StateConflict`, with both versions, when it is not.
         """
+        if isinstance(value, (dict, list)):
+            raise InvalidInput("a whole state is a model; a dict is a patch", path="value")
         committed = self.commit(
             state=value,
             expected_version=expected_version,
@@ -249,6 +252,8 @@ class Memory(Generic[M]):
         log_position: int | None = None,
     ) -> State[M]:
         """Apply a JSON Merge Patch (a dict, RFC 7396) or a JSON Patch (a list, RFC 6902)."""
+        if not isinstance(patch, (dict, list)):
+            raise InvalidInput("a patch is a dict or a list", path="patch")
         committed = self.commit(
             state=patch,
             expected_version=expected_version,
@@ -281,10 +286,6 @@ class Memory(Generic[M]):
         Raises as `append` and `save` do, and `IdempotencyConflict` for a key that another
         commit had.
         """
-        if state is None and (expected_version is not None or log_position is not None):
-            raise InvalidInput("expected_version and log_position need a state", path="state")
-        if state is not None and not isinstance(state, (dict, list)) and expected_version is None:
-            raise InvalidInput("a whole state needs expected_version", path="expected_version")
         wanted = Commit(
             batch=log.prepare_batch(new_events(events), idempotency_key),
             state=state,
@@ -329,7 +330,8 @@ class Memory(Generic[M]):
     def diff(self, old: int, new: int) -> list[documents.Change]:
         """List what changed between two versions, both brought to the current schema."""
         first, second = [
-            (self.state(version=version)).document if version else {} for version in (old, new)
+            (self.state(version=version)).document if check_whole(version, "version") else {}
+            for version in (old, new)
         ]
         return documents.diff(first, second)
 
@@ -338,7 +340,7 @@ class Memory(Generic[M]):
 
         What the log holds after that version's log position counts as not absorbed again.
         """
-        target = self.state(version=to)
+        target = self.state(version=check_whole(to, "to"))
         return self._saved(
             lambda _: Draft(
                 target.value,
@@ -357,7 +359,7 @@ class Memory(Generic[M]):
         return self._marked(
             "confirm",
             lambda before: freshness.confirm(
-                self.schema, before.document, before.marks, path, datetime.now(UTC)
+                self.schema, before.document, before.marks, clean_text(path), datetime.now(UTC)
             ),
             author,
             reason,
@@ -371,7 +373,7 @@ class Memory(Generic[M]):
         return self._marked(
             "flag",
             lambda before: freshness.flag(
-                before.document, before.marks, path, reason, datetime.now(UTC)
+                before.document, before.marks, clean_text(path), reason, datetime.now(UTC)
             ),
             author,
             reason,
@@ -425,7 +427,7 @@ class Memory(Generic[M]):
         now: datetime | None = None,
         ranking: Ranking | None = None,
         record: bool | None = None,
-    ) -> Context:
+    ) -> Context[State[M]]:
         """Load what an agent needs to go on, within a token budget.
 
         It is the state with what is stale in it, the log's tail that the state has not

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic
@@ -16,7 +16,7 @@ from memstore._sync.database import Conn, Database
 from memstore.errors import IdempotencyConflict, InvalidInput, NotFound, StateConflict
 from memstore.schema import StateSchema
 from memstore.state import Kind, M, State, Version
-from memstore.text import body_digest, check_time, clean_text, dumps
+from memstore.text import body_digest, check_time, check_whole, clean_json, clean_text, dumps
 from memstore.types import Identity, NewEvent
 
 Document = dict[str, Any]
@@ -116,8 +116,8 @@ def load_at(
 ) -> State[M]:
     """Load the state as it was; raises `NotFound` where there was none."""
     given = {
-        "version": version,
-        "position": position,
+        "version": None if version is None else check_whole(version, "version"),
+        "position": None if position is None else check_whole(position, "position"),
         "as_of": None if as_of is None else check_time(as_of, "as_of"),
     }
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -146,9 +146,11 @@ def request_digest(
     given = state
     if state is not None and not isinstance(state, (dict, list)):
         given = {"whole": schema.dump(state)}
+    elif state is not None:
+        given = clean_json(state)
     bodies = [body_digest(event).hex() for event in events]
     body = [schema.name, given, expected_version, log_position, bodies]
-    text = json.dumps(body, sort_keys=True, default=repr)
+    text = json.dumps(body, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
@@ -193,7 +195,9 @@ def save(
         row = (conn.execute(statement, parameters)).fetchone()
         assert row is not None
     log_end, saved_at = row["last_position"], row["saved_at"].astimezone(UTC)
-    log_position = log_end if draft.log_position is None else draft.log_position
+    log_position = log_end
+    if draft.log_position is not None:
+        log_position = check_whole(draft.log_position, "log_position")
     if not 0 <= log_position <= log_end:
         raise InvalidInput(f"the log ends at {log_end}, not {log_position}", path="log_position")
     marks = draft.marks
@@ -260,13 +264,17 @@ def edited(schema: StateSchema[M], state: State[M], fn: Callable[[M], Any]) -> M
     """
     copy = schema.load(state.document)
     returned = fn(copy)
+    if isinstance(returned, Coroutine):
+        returned.close()
+        raise InvalidInput("a coroutine function changes nothing: give a plain one", path="fn")
     return returned if isinstance(returned, schema.model) else copy
 
 
 def history(db: Database, identity: Identity, *, before: int, limit: int) -> list[Version]:
     """List versions, newest first."""
-    if not 1 <= limit <= log.MAX_PAGE:
+    if not 1 <= check_whole(limit, "limit") <= log.MAX_PAGE:
         raise InvalidInput(f"a page holds 1 to {log.MAX_PAGE} versions", path="limit")
+    before = check_whole(before, "before")
     parameters = {"memory_id": identity.memory_id, "before": before, "limit": limit}
     with db.transaction() as conn:
         cursor = conn.execute(sql.statement("state_history"), parameters)

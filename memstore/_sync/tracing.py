@@ -12,11 +12,12 @@ from memstore._sync.database import Database
 from memstore.budget import Budget
 from memstore.context import Context
 from memstore.errors import InvalidInput, NotFound
-from memstore.text import dumps
+from memstore.text import check_whole, dumps
 from memstore.trace import Trace
 from memstore.types import Identity
 
 MAX_POSITIONS = 10_000
+MAX_PAGE = 10_000
 
 
 def record(
@@ -46,23 +47,30 @@ def record(
 
 def feedback(db: Database, identity: Identity, context_id: UUID, used: Iterable[int]) -> None:
     """Mark which positions helped; what was said before for this context is replaced."""
-    positions = sorted(set(used))
-    if len(positions) > MAX_POSITIONS or not all(
-        isinstance(p, int) and not isinstance(p, bool) and p > 0 for p in positions
-    ):
+    positions = sorted({check_whole(position, "used") for position in used})
+    if len(positions) > MAX_POSITIONS or not all(0 < p < 2**63 for p in positions):
         raise InvalidInput(f"up to {MAX_POSITIONS} positions, numbers from 1", path="used")
-    key = {"memory_id": identity.memory_id, "context_id": context_id, "used": positions}
+    key = {"memory_id": identity.memory_id, "context_id": _uuid(context_id), "used": positions}
     with db.transaction() as conn:
         row = (conn.execute(sql.statement("mark_used"), key)).fetchone()
     if row is None:
         raise NotFound(f"{identity} has no trace of a context {context_id}")
 
 
+def _uuid(context_id: UUID | str) -> UUID:
+    try:
+        return UUID(str(context_id))
+    except ValueError as error:
+        raise InvalidInput("a context's id is a UUID", path="context_id") from error
+
+
 def read(db: Database, identity: Identity, *, only_labelled: bool, limit: int) -> list[Trace]:
     """Read traces, newest first."""
+    if not 1 <= check_whole(limit, "limit") <= MAX_PAGE:
+        raise InvalidInput(f"a page holds 1 to {MAX_PAGE} traces", path="limit")
     parameters = {
         "memory_id": identity.memory_id,
-        "only_labelled": only_labelled,
+        "only_labelled": bool(only_labelled),
         "limit": limit,
     }
     with db.transaction() as conn:
