@@ -11,11 +11,15 @@ from memstore._async.client import AsyncClient
 from memstore._async.memory import AsyncMemory
 from memstore._async.migrations import migrate as migrate_async
 from memstore._async.remote import AsyncRemoteMemory
+from memstore._async.remote_schemas import AsyncRemoteSchemas
+from memstore._async.schemas import AsyncSchemas
 from memstore._async.store import AsyncMemoryStore
 from memstore._sync.client import Client
 from memstore._sync.memory import Memory
 from memstore._sync.migrations import migrate
 from memstore._sync.remote import RemoteMemory
+from memstore._sync.remote_schemas import RemoteSchemas
+from memstore._sync.schemas import Schemas
 from memstore._sync.store import MemoryStore
 from memstore.annotations import Cue, Fresh
 from memstore.budget import Budget
@@ -37,6 +41,7 @@ from memstore.errors import (
     MissingExtra,
     NewerSchema,
     NotFound,
+    SchemaConflict,
     SchemaError,
     ServiceError,
     StateConflict,
@@ -44,6 +49,7 @@ from memstore.errors import (
     TooBusy,
 )
 from memstore.freshness import Stale
+from memstore.json_schema import Definition, JsonSchema, JsonState
 from memstore.keys import ApiKey, NewKey
 from memstore.ranking import Settings as Ranking
 from memstore.schema import StateSchema
@@ -77,6 +83,8 @@ __all__ = [
     "AsyncMemory",
     "AsyncMemoryStore",
     "AsyncRemoteMemory",
+    "AsyncRemoteSchemas",
+    "AsyncSchemas",
     "Budget",
     "Change",
     "Client",
@@ -85,6 +93,7 @@ __all__ = [
     "ConfirmedFact",
     "Context",
     "Cue",
+    "Definition",
     "Encoder",
     "EncoderFailed",
     "EncoderMismatch",
@@ -95,6 +104,8 @@ __all__ = [
     "Identity",
     "InvalidInput",
     "Issue",
+    "JsonSchema",
+    "JsonState",
     "LegScore",
     "Memory",
     "MemoryStore",
@@ -109,9 +120,12 @@ __all__ = [
     "NotFound",
     "Ranking",
     "RemoteMemory",
+    "RemoteSchemas",
     "Reranker",
     "Role",
+    "SchemaConflict",
     "SchemaError",
+    "Schemas",
     "SearchResult",
     "ServiceError",
     "Settings",

@@ -28,9 +28,9 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import AliasChoices, BaseModel, RootModel
+from pydantic import AliasChoices, BaseModel, GetJsonSchemaHandler, RootModel
 from pydantic.fields import FieldInfo
-from pydantic_core import to_jsonable_python
+from pydantic_core import CoreSchema, to_jsonable_python
 from typing_extensions import TypeAliasType, is_typeddict
 
 from memstore.documents import Pointer
@@ -60,12 +60,25 @@ class Fresh:
         if not isinstance(self.question, str) or not self.question.strip():
             raise SchemaError("Fresh(question=...) takes a text")
 
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Say it in the model's JSON Schema too, by the keyword ``x-fresh``."""
+        said = {"for": to_jsonable_python(self.for_), "question": self.question}
+        return {**handler(core), "x-fresh": said | ({"since": self.since} if self.since else {})}
+
 
 @dataclass(frozen=True, slots=True)
 class Cue:
     """Search the log by this text when the agent resumes; the lowest `rank` comes first."""
 
     rank: int = 0
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Say it in the model's JSON Schema too, by the keyword ``x-cue``."""
+        return {**handler(core), "x-cue": self.rank}
 
 
 Note: TypeAlias = Fresh | Cue
@@ -89,8 +102,13 @@ def walk(value: BaseModel) -> Iterator[Node]:
 
 def cues(value: BaseModel) -> list[str]:
     """Return the texts marked as cues, by rank and then as they stand, without repeats."""
+    return cues_among(walk(value))
+
+
+def cues_among(nodes: Iterable[Node]) -> list[str]:
+    """Do the same for the parts of any state."""
     found: list[tuple[int, str]] = []
-    for node in walk(value):
+    for node in nodes:
         ranks = [note.rank for note in node.notes if isinstance(note, Cue)]
         if ranks:
             found += [(ranks[-1], text) for text in _strings(node.value)]

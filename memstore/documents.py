@@ -151,17 +151,23 @@ def _merge(document: JSON, patch: JSON) -> JSON:
     return merged
 
 
-def json_patch(document: JSON, operations: Sequence[Mapping[str, Any]]) -> JSON:
+def json_patch(
+    document: JSON, operations: Sequence[Mapping[str, Any]], *, optional: bool = False
+) -> JSON:
     """Apply a JSON Patch (RFC 6902), all of it or nothing.
 
-    Raises InvalidInput, with the operation's pointer as its path, where an operation is
-    malformed, leads nowhere, or is a ``test`` that fails.
+    With `optional` an operation may carry ``"optional": true``: it is left out where what it
+    takes is not there. The RFC lets other readers ignore that member. Raises InvalidInput, with
+    the operation's pointer as its path, where an operation is malformed, leads nowhere, or is a
+    ``test`` that fails.
     """
     if isinstance(operations, str | bytes | Mapping) or not isinstance(operations, Sequence):
         raise InvalidInput("a JSON Patch is a list of operations", path="patch")
     result, copied = deepcopy(document), 0
     for number, operation in enumerate(clean_json(list(operations))):
         try:
+            if optional and _is_needless(result, operation):
+                continue
             _check_operation(result, operation)
             if operation["op"] == "copy":
                 copied += len(dumps(get(result, operation["from"])))
@@ -174,6 +180,19 @@ def json_patch(document: JSON, operations: Sequence[Mapping[str, Any]]) -> JSON:
         except (jsonpatch.JsonPatchException, JsonPointerException) as error:
             raise InvalidInput(f"operation {number}: {error}", path=operation["path"]) from error
     return result
+
+
+def _is_needless(document: JSON, operation: JSON) -> bool:
+    """Tell whether an operation is optional and what it takes is not there."""
+    if not isinstance(operation, dict) or operation.get("optional") is not True:
+        return False
+    taken: Any = operation.get("from" if operation.get("op") in ("move", "copy") else "path")
+    try:
+        get(document, taken)
+    except InvalidInput as error:
+        split_pointer(taken)  # a malformed one is an error all the same
+        return bool(error.path == taken)
+    return False
 
 
 def _check_operation(document: JSON, operation: JSON) -> None:

@@ -7,6 +7,7 @@ MemstoreError
  │    └── MigrationRequired  the database is older or newer than this code
  ├── InvalidInput            the caller's value is refused before any write; names the path
  │    └── SchemaError        a document does not fit its schema, or the schema itself is unsound
+ ├── SchemaConflict          another schema was registered under this name and version
  ├── StateConflict           compare-and-set lost: another writer saved a state first
  ├── IdempotencyConflict     an idempotency key was used before with another body
  ├── MigrationFailed         a stored state could not be brought to the current schema version
@@ -21,6 +22,8 @@ MemstoreError
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 __all__ = [
     "AccessDenied",
     "ConfigurationError",
@@ -34,6 +37,7 @@ __all__ = [
     "MissingExtra",
     "NewerSchema",
     "NotFound",
+    "SchemaConflict",
     "SchemaError",
     "ServiceError",
     "StateConflict",
@@ -82,7 +86,28 @@ class InvalidInput(MemstoreError):
 
 
 class SchemaError(InvalidInput):
-    """A document does not fit its schema, or a schema is unsound."""
+    """A document does not fit its schema, or a schema is unsound.
+
+    `errors` lists all that does not fit, where that is known: each a `path` and a `detail`.
+    """
+
+    def __init__(
+        self, message: str, *, path: str = "", errors: Sequence[Mapping[str, str]] = ()
+    ) -> None:
+        super().__init__(message, path=path)
+        self.errors = tuple(errors)
+
+
+class SchemaConflict(MemstoreError):
+    """Another schema was registered under this name and version; a change is a new version."""
+
+    def __init__(self, *, schema: str, version: int) -> None:
+        super().__init__(
+            f"{schema!r} version {version} is registered with another body: "
+            "a change is a new version"
+        )
+        self.schema = schema
+        self.version = version
 
 
 class StateConflict(MemstoreError):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from memstore.annotations import Cue, Fresh, cues, walk
+from memstore.annotations import Cue, Fresh, cues
 from memstore.documents import Pointer, get, join_pointer, split_pointer
 from memstore.errors import InvalidInput
 from memstore.marks import Marks, copied, follow
@@ -119,7 +119,7 @@ def _follow(
     schema: StateSchema[Any], old: JSON, marks: Marks, new: JSON, moment: datetime, *, renames: bool
 ) -> Marks:
     stamp = _iso(check_time(moment, "now"))
-    tracked = _tracked(schema.load(new), new)
+    tracked = _tracked(schema, schema.restore(new), new)
     result = {path: {"since": stamp} for path in tracked}
     for path, mark in follow(marks, old, new, renames=renames).items():
         if path in tracked or "flagged" in mark or "confirmed" in mark:
@@ -143,7 +143,7 @@ def stale(
     """
     now = check_time(now, "now")
     saved = None if saved_at is None else check_time(saved_at, "saved_at")
-    tracked = _tracked(schema.load(document) if value is None else value, document)
+    tracked = _tracked(schema, schema.restore(document) if value is None else value, document)
     found: list[Stale] = []
     known = copied(marks)
     for path in tracked.keys() | known.keys():
@@ -183,7 +183,7 @@ def confirm(
     stamp = _iso(check_time(now, "now"))
     get(document, path)
     result = copied(marks)
-    tracked = _tracked(schema.load(document), document)
+    tracked = _tracked(schema, schema.restore(document), document)
     for at in {path, *(p for p in (*tracked, *result) if p.startswith(path + "/"))}:
         result[at] = {"since": result.get(at, {}).get("since", stamp), "confirmed": stamp}
     return dict(sorted(result.items()))
@@ -204,10 +204,12 @@ def flag(document: JSON, marks: Mapping[str, Any], path: str, reason: str, now: 
     return dict(sorted(result.items()))
 
 
-def _tracked(value: BaseModel, document: JSON) -> dict[str, tuple[Fresh, Any]]:
+def _tracked(
+    schema: StateSchema[Any], value: BaseModel, document: JSON
+) -> dict[str, tuple[Fresh, Any]]:
     """Map each tracked pointer to its note and value; null claims nothing and is left out."""
     found: dict[str, tuple[Fresh, Any]] = {}
-    for node in walk(value):
+    for node in schema.nodes(value):
         notes = [note for note in node.notes if isinstance(note, Fresh)]
         if notes and node.value is not None:
             path = join_pointer(node.at)
@@ -232,7 +234,8 @@ def _unmarked(schema: StateSchema[Any], document: JSON, marks: Mapping[str, Any]
     if document is None:
         return []
     try:
-        return [p for p in _tracked(schema.load(document), document) if p not in marks]
+        tracked = _tracked(schema, schema.restore(document), document)
+        return [path for path in tracked if path not in marks]
     except InvalidInput:  # of an older version
         return []
 

@@ -37,7 +37,13 @@ _SERVER = "the server can't do this as it is set up; its log says why"
 
 #: The first kind that an error is an instance of is its kind: subclasses stand before their bases.
 KINDS = (
-    Kind(errors.SchemaError, "schema", 422, "The document does not fit its schema", ("path",)),
+    Kind(
+        errors.SchemaError,
+        "schema",
+        422,
+        "The document does not fit its schema",
+        ("path", "errors"),
+    ),
     Kind(errors.InvalidInput, "invalid-input", 422, "A value is refused", ("path",)),
     Kind(
         errors.StateConflict,
@@ -45,6 +51,13 @@ KINDS = (
         412,
         "Another writer saved a state first",
         ("expected_version", "actual_version"),
+    ),
+    Kind(
+        errors.SchemaConflict,
+        "schema-conflict",
+        409,
+        "Another schema was registered under this name and version",
+        ("schema", "version"),
     ),
     Kind(
         errors.IdempotencyConflict,

@@ -23,6 +23,8 @@ from memstore.types import JSON
 
 Difference = tuple[Pointer, str]
 
+MOST_ERRORS = 20
+
 
 def write(value: BaseModel) -> Any:
     """Dump a model as JSON values, by alias; raises SchemaError naming what cannot be written."""
@@ -39,23 +41,28 @@ def write(value: BaseModel) -> Any:
 
 
 def explain(error: ValidationError, document: JSON) -> SchemaError:
-    """Turn Pydantic's error into one that points into the document.
+    """Turn Pydantic's error into one that points into the document."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    errors = [{"path": _pointer(one, document), "detail": str(one["msg"])} for one in found]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return SchemaError(
+        errors[0]["detail"] + more, path=errors[0]["path"], errors=errors[:MOST_ERRORS]
+    )
 
-    Pydantic's locations also name union members and validators, which the document lacks.
-    """
-    first, *others = error.errors(include_url=False, include_context=False, include_input=False)
+
+def _pointer(error: Any, document: JSON) -> str:
+    """Find where an error points: Pydantic also names union members and validators."""
     at: list[str] = []
     node = document
-    for number, part in enumerate(first["loc"]):
+    for number, part in enumerate(error["loc"]):
         if isinstance(node, dict) and str(part) in node:
             node = node[str(part)]
         elif isinstance(node, list) and isinstance(part, int) and part < len(node):
             node = node[part]
-        elif first["type"] != "missing" or number < len(first["loc"]) - 1:
+        elif error["type"] != "missing" or number < len(error["loc"]) - 1:
             continue
         at.append(str(part))
-    more = f" (and {len(others)} more)" if others else ""
-    return SchemaError(first["msg"] + more, path=join_pointer(at))
+    return join_pointer(at)
 
 
 def refuse_lost(document: JSON, kept: JSON) -> None:

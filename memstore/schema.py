@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from memstore.annotations import cues, has_sets, problems, walk
+from memstore.annotations import Node, cues_among, has_sets, problems, walk
 from memstore.documents import diff, get, join_pointer, reason_of
 from memstore.errors import InvalidInput, MigrationFailed, NewerSchema, SchemaError
 from memstore.roundtrip import explain, refuse_difference, refuse_lost, write
@@ -128,7 +128,19 @@ class StateSchema(Generic[M]):
 
     def cues(self, value: M) -> list[str]:
         """Return the state's texts to search the log by, most telling first."""
-        return cues(value)
+        return cues_among(self.nodes(value))
+
+    def nodes(self, value: M) -> Iterator[Node]:
+        """Yield the parts of a state that carry a note, such as `Fresh`."""
+        return walk(value)
+
+    def restore(self, document: JSON) -> M:
+        """Read a document that was validated before."""
+        return self.load(document)
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the model's JSON Schema: what a client without Python registers."""
+        return self.model.model_json_schema(by_alias=True)
 
     def read(
         self, document: JSON, version: int, *, name: str, memory: str, state_version: int
@@ -218,11 +230,16 @@ def _migrated(migration: Migration, document: Document) -> Document:
     return cleaned
 
 
-def _check(name: str, version: int, model: type[BaseModel], steps: dict[int, Migration]) -> None:
+def check_name(name: str, version: int = 1) -> None:
+    """Raise SchemaError unless a schema may be called so."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SchemaError("a schema's name is 1 to 100 letters, digits, dots, dashes, underscores")
     if type(version) is not int or not 1 <= version < 2**31:
         raise SchemaError("a schema's version is a whole number from 1 up")
+
+
+def _check(name: str, version: int, model: type[BaseModel], steps: dict[int, Migration]) -> None:
+    check_name(name, version)
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise SchemaError(f"a schema's model is a Pydantic model, not {model!r}")
     if any(type(known) is not int for known in steps):

@@ -78,7 +78,7 @@ class MigrationReport:
     `tried` counts the stored documents of all versions, `outdated` those that need migrating
     and can be, `migrated` the heads that were saved anew. `failures` are of heads: where there
     are any, nothing was saved. `history_failures` are of older versions, which can't be read any
-    more under this schema but hold nothing up.
+    more under this schema but hold nothing up. `complete` is False where only some were tried.
     """
 
     schema_name: str
@@ -89,3 +89,4 @@ class MigrationReport:
     failures: tuple[MigrationFailed | NewerSchema, ...]
     history_failures: tuple[MigrationFailed | NewerSchema, ...]
     dry_run: bool
+    complete: bool = True

@@ -15,16 +15,19 @@ from memstore.context import Context, Dropped, Tokens
 from memstore.documents import Change
 from memstore.errors import InvalidInput
 from memstore.freshness import Stale
+from memstore.json_schema import Definition
 from memstore.keys import ApiKey
+from memstore.problems import from_problem, to_problem
 from memstore.render import Entry
 from memstore.schema import StateSchema
 from memstore.selection import Selection
-from memstore.state import Committed, State, Version
+from memstore.state import Committed, MigrationReport, State, Version
 from memstore.trace import Trace
 from memstore.types import Appended, Event, Hit, Identity, LegScore, NewEvent, SearchResult
 
 Wire = dict[str, Any]
 
+_FAILURES = ("failures", "history_failures")
 _EVENT_FIELDS = frozenset(NewEvent.__dataclass_fields__)
 
 
@@ -368,3 +371,30 @@ def key_to(key: ApiKey) -> Wire:
         name: _maybe_time(getattr(key, name)) for name in ("created_at", "expires_at", "revoked_at")
     }
     return asdict(key) | moments
+
+
+# registered schemas
+
+
+def definition_to(definition: Definition) -> Wire:
+    return asdict(definition) | {"created_at": _maybe_time(definition.created_at)}
+
+
+def definition_from(wire: Wire) -> Definition:
+    created = wire["created_at"]
+    return Definition(**_with(wire, created_at=None if created is None else _utc(created)))
+
+
+def definitions_from(wire: Wire) -> list[Definition]:
+    return [definition_from(one) for one in wire["schemas"]]
+
+
+def report_to(report: MigrationReport) -> Wire:
+    """Write a report; each failure is a problem."""
+    failed = {name: list(map(to_problem, getattr(report, name))) for name in _FAILURES}
+    return {name: getattr(report, name) for name in report.__dataclass_fields__} | failed
+
+
+def report_from(wire: Wire) -> MigrationReport:
+    failed = {name: tuple(map(from_problem, wire[name])) for name in _FAILURES}
+    return MigrationReport(**_with(wire, **failed))

@@ -13,6 +13,8 @@ from memstore import (
     AsyncMemory,
     AsyncMemoryStore,
     AsyncRemoteMemory,
+    AsyncRemoteSchemas,
+    AsyncSchemas,
     MemoryStore,
     Settings,
 )
@@ -31,6 +33,8 @@ class Blocking:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
+        if isinstance(found, AsyncSchemas | AsyncRemoteSchemas):
+            return Blocking(found, self._loop)
         if not callable(found):
             return found
 

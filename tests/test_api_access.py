@@ -53,6 +53,7 @@ def calls(app: FastAPI, context: str, agent: str = "a", user: str = "u") -> list
     for template, methods in app.openapi()["paths"].items():
         path = template.replace("{agent}", agent).replace("{user}", user)
         path = path.replace("{context_id}", context)
+        path = path.replace("{name}", "desk").replace("{version}", "1")
         for method, described in methods.items():
             bodies = described.get("requestBody", {}).get("content", {"": {}})
             for media_type, body in bodies.items():
@@ -86,13 +87,15 @@ def filled(database_url: str) -> Iterator[Filled]:
         memory.append(content=f"{MARK} one", correlation_id=MARK)
         memory.patch({"user_preferences": {"timezone": MARK}}, reason=MARK)
         memory.patch({"user_preferences": {"timezone": f"{MARK} 2"}})
+        store.schemas.register("hidden", 1, {"title": MARK})
         context = memory.resume(MARK, record=True)
         yield Filled(database_url, store, store.for_tenant("other"), str(context.id))
 
 
 def all_of(store: MemoryStore) -> Any:
     memory = store.memory(agent="a", user="u")
-    return (memory.events(), memory.state().document, memory.history(), memory.traces())
+    found = (memory.events(), memory.state().document, memory.history(), memory.traces())
+    return (*found, store.schemas.registered())
 
 
 async def test_every_route_asks_for_a_key(filled: Filled) -> None:
@@ -127,6 +130,7 @@ async def test_every_route_with_another_tenants_key_and_ids(filled: Filled) -> N
                 assert answer.status_code == 404
         listed = await http.get("/v1/memories")
         assert listed.text == ""
+        assert (await http.get("/v1/schemas/hidden")).status_code == 404
     assert all_of(filled.store) == before
     assert [i.tenant for i in filled.store.memories()] == ["default"]
 
@@ -155,10 +159,11 @@ async def test_scopes_allow_what_they_say(filled: Filled) -> None:
                     found.add(str(call))
     every = {str(call) for call in calls(app, filled.context, agent="fresh")}
     reads = {c for c in every if c.startswith("GET") or c.endswith(("/search", "/resume"))}
-    erase = {c for c in every if c.startswith("DELETE")}
+    administration = {c for c in every if c.startswith("DELETE") or c.endswith("/trial")}
+    administration.add("PUT /v1/schemas/desk/versions/1")
     opened = {f"GET {path}" for path in OPEN}
     assert allowed["read"] == reads
-    assert allowed["write"] == every - reads - erase | opened
+    assert allowed["write"] == every - reads - administration | opened
     assert allowed["admin"] == every
 
 

@@ -17,7 +17,15 @@ from starlette.responses import Response
 
 from memstore import AsyncMemoryStore, Encoder, InvalidInput, MemstoreError
 from memstore.problems import MEDIA_TYPE
-from memstore_api import bodies, examples, routes_log, routes_recall, routes_server, routes_state
+from memstore_api import (
+    bodies,
+    examples,
+    routes_log,
+    routes_recall,
+    routes_schemas,
+    routes_server,
+    routes_state,
+)
 from memstore_api.edge import Edge, Refused
 from memstore_api.measures import Measures
 from memstore_api.replies import Problem, problem_of
@@ -71,7 +79,7 @@ def create_app(
     app.state.service = service
     app.state.measures = measures
     app.add_middleware(Edge, settings=settings, measures=measures)
-    for part in (routes_log, routes_state, routes_recall, routes_server):
+    for part in (routes_log, routes_state, routes_recall, routes_schemas, routes_server):
         app.include_router(part.router)
     add_handlers(app)
     return app

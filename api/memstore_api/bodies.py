@@ -153,6 +153,20 @@ class FeedbackBody(Body):
     used: list[Position]
 
 
+class DefinitionBody(Body):
+    schema_: dict[str, Any] = Field(alias="schema", description="JSON Schema, draft 2020-12")
+    migration: list[Any] | None = Field(
+        default=None, description="JSON Patch (RFC 6902) from the version before"
+    )
+    initial: dict[str, Any] | None = Field(
+        default=None, description="The state of a memory that has none yet"
+    )
+
+
+class TrialBody(DefinitionBody):
+    limit: Number | None = None
+
+
 def texts(value: Any, name: str) -> list[str]:
     """Read one string or several."""
     found = [value] if isinstance(value, str) else value

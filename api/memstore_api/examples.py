@@ -143,6 +143,36 @@ TRACE = {
     "given": [3, 17],
     "used": [17],
 }
+NEW_DEFINITION = {
+    "schema": {
+        "type": "object",
+        "properties": {
+            "address": {"type": ["string", "null"], "default": None, "x-fresh": "P90D"},
+            "tickets": {"type": "array", "items": {"type": "string"}, "default": []},
+        },
+        "required": ["tickets"],
+        "additionalProperties": False,
+    }
+}
+DEFINITION = {
+    "name": "desk",
+    "version": 1,
+    **NEW_DEFINITION,
+    "migration": None,
+    "initial": None,
+    "created_at": "2026-04-28T13:30:02Z",
+}
+REPORT = {
+    "schema_name": "desk",
+    "schema_version": 2,
+    "tried": 12,
+    "outdated": 12,
+    "migrated": 0,
+    "failures": [],
+    "history_failures": [],
+    "dry_run": True,
+    "complete": True,
+}
 PROBLEM = {
     "type": "urn:memstore:error:state-conflict",
     "title": "Another writer saved a state first",

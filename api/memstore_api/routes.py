@@ -11,7 +11,7 @@ from fastapi.security import HTTPBearer
 from memstore import AsyncMemory
 from memstore.keys import Scope
 from memstore_api.access import Principal
-from memstore_api.bodies import decoded
+from memstore_api.bodies import MAX_INT, decoded
 from memstore_api.service import Service
 
 MEMORY = "/v1/agents/{agent}/users/{user}"
@@ -21,6 +21,14 @@ Agent = Annotated[str, Path(description="The agent's id, percent-encoded", examp
 User = Annotated[str, Path(description="The user's id, percent-encoded", examples=["u-17"])]
 SchemaName = Annotated[
     str | None, Query(description="The state's schema; left out, it is the default one")
+]
+SchemaVersion = Annotated[
+    int | None,
+    Query(
+        ge=1,
+        le=MAX_INT,
+        description="Of a registered schema; left out, it is the newest one",
+    ),
 ]
 Memory = AsyncMemory[Any]
 
@@ -48,12 +56,14 @@ def memory_for(scope: Scope) -> Callable[..., Awaitable[Memory]]:
         principal: Annotated[Principal, Depends(admitted)],
         _: Annotated[Any, Depends(bearer)],
         schema: SchemaName = None,
+        schema_version: SchemaVersion = None,
     ) -> Memory:
         agent, user = decoded(agent, "agent"), decoded(user, "user")
         principal.demand(scope, agent, user)
         service = service_of(request)
         store = await service.for_tenant(principal.tenant)
-        return store.memory(agent=agent, user=user, schema=service.schema(schema))
+        chosen = await service.schema(schema, schema_version, store)
+        return store.memory(agent=agent, user=user, schema=chosen)
 
     return find
 

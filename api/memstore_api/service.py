@@ -14,6 +14,7 @@ from memstore import (
     InvalidInput,
     MemstoreError,
     NotFound,
+    SchemaError,
     StateSchema,
 )
 from memstore_api.access import Gate
@@ -70,13 +71,27 @@ class Service:
                 raise AccessDenied("the key's tenant is not known here") from error
         return self._views[tenant]
 
-    def schema(self, name: str | None) -> StateSchema[Any]:
-        """Return a schema by its name; without one it is the default."""
-        if name is None:
-            return DEFAULT_SCHEMA
-        if name not in self._schemas:
-            raise InvalidInput("no schema of that name is served", path="schema")
-        return self._schemas[name]
+    async def schema(
+        self, name: str | None, version: int | None, store: AsyncMemoryStore
+    ) -> StateSchema[Any]:
+        """Return a schema by its name, imported or registered; without one it is the default."""
+        imported = DEFAULT_SCHEMA if name is None else self._schemas.get(name)
+        if imported is not None:
+            if version is not None:
+                raise InvalidInput("only a registered schema has some", path="schema_version")
+            return imported
+        assert name is not None
+        try:
+            return await store.schemas.get(name, version)
+        except (NotFound, SchemaError) as error:
+            raise InvalidInput(
+                "no schema of that name is served, or not in that version", path="schema"
+            ) from error
+
+    def refuse_imported(self, name: str) -> None:
+        """Refuse a name under which this server serves a schema of its own."""
+        if name in self._schemas:
+            raise InvalidInput("this server has its own schema of that name", path="name")
 
 
 def imported(name: str) -> StateSchema[Any]:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from memstore._async.remote import AsyncRemoteMemory
+from memstore._async.remote_schemas import AsyncRemoteSchemas
 from memstore._async.runtime import sleep
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
 from memstore.errors import InvalidInput, MemstoreError, MissingExtra, ServiceError, TooBusy
@@ -101,9 +102,15 @@ class AsyncClient:
     ) -> AsyncRemoteMemory[Any]:
         """Name what one agent knows about one user. Nothing is read or written yet.
 
-        A `schema` of one's own must be served under its name (``memstore serve --schema``).
+        A `schema` of one's own must be served under its name (``memstore serve --schema``), or
+        registered: ``client.schemas.get(name)``.
         """
         return AsyncRemoteMemory(self, check_id(agent, "agent"), check_id(user, "user"), schema)
+
+    @property
+    def schemas(self) -> AsyncRemoteSchemas:
+        """The tenant's registered schemas: register them, list them, try out new versions."""
+        return AsyncRemoteSchemas(self)
 
     async def memories(self) -> AsyncIterator[Identity]:
         """Go through the tenant's memories that the key may see. The tenant's name is left out."""

@@ -25,6 +25,7 @@ from memstore._async import (
 from memstore._async.database import AsyncDatabase, wrap
 from memstore._async.memory import AsyncMemory
 from memstore._async.runtime import Lock, in_thread
+from memstore._async.schemas import AsyncSchemas, Known
 from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
 from memstore.diagnosis import Backlog, Check
@@ -64,6 +65,7 @@ class AsyncMemoryStore:
         self._db = db
         self._encoders = EncoderSource(encoder, settings.cache_dir)
         self._space: Space | None = None
+        self._known_schemas: Known = {}
         self._lock = Lock()
         self._limit = (
             EncoderLimit(settings.query_encoders, settings.query_patience)
@@ -303,6 +305,11 @@ class AsyncMemoryStore:
         """Make a tenant unless it is there. Needs the owner's role."""
         async with self._db.transaction(role=None) as conn:
             await conn.execute(sql.statement("create_tenant"), {"name": check_id(name, "tenant")})
+
+    @property
+    def schemas(self) -> AsyncSchemas:
+        """The tenant's registered schemas: register them, list them, try out new versions."""
+        return AsyncSchemas(self)
 
     async def migrate_states(
         self,

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from memstore._sync.remote import RemoteMemory
+from memstore._sync.remote_schemas import RemoteSchemas
 from memstore._sync.runtime import sleep
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
 from memstore.errors import InvalidInput, MemstoreError, MissingExtra, ServiceError, TooBusy
@@ -102,9 +103,15 @@ class Client:
     ) -> RemoteMemory[Any]:
         """Name what one agent knows about one user. Nothing is read or written yet.
 
-        A `schema` of one's own must be served under its name (``memstore serve --schema``).
+        A `schema` of one's own must be served under its name (``memstore serve --schema``), or
+        registered: ``client.schemas.get(name)``.
         """
         return RemoteMemory(self, check_id(agent, "agent"), check_id(user, "user"), schema)
+
+    @property
+    def schemas(self) -> RemoteSchemas:
+        """The tenant's registered schemas: register them, list them, try out new versions."""
+        return RemoteSchemas(self)
 
     def memories(self) -> Iterator[Identity]:
         """Go through the tenant's memories that the key may see. The tenant's name is left out."""

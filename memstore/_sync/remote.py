@@ -23,6 +23,7 @@ from memstore.documents import Change
 from memstore.errors import InvalidInput, StateConflict
 from memstore.filters import EventFilter, OneOrMany
 from memstore.http import MERGE_TYPE, PATCH_TYPE, memory_path, read_answer
+from memstore.json_schema import JsonSchema
 from memstore.new_events import Events, given_events, new_events
 from memstore.schema import StateSchema
 from memstore.state import Committed, M, State, Version
@@ -57,6 +58,8 @@ class RemoteMemory(Generic[M]):
         params = {k: v for k, v in given.pop("params", {}).items() if v is not None}
         if self.schema.name != DEFAULT_SCHEMA.name:
             params["schema"] = self.schema.name
+        if isinstance(self.schema, JsonSchema):
+            params["schema_version"] = self.schema.version
         path = memory_path(self.agent, self.user) + part
         response = self._client._send(method, path, params=params, **given)
         return None if how is None else read_answer(response.content, how)

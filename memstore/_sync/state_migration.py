@@ -10,6 +10,7 @@ from uuid import UUID
 
 from memstore import sql
 from memstore._sync import states
+from memstore._sync.runtime import in_thread
 from memstore._sync.states import Draft
 from memstore.errors import MigrationFailed, NewerSchema, StateConflict
 from memstore.schema import StateSchema
@@ -40,8 +41,12 @@ def migrate_states(
     *,
     dry_run: bool,
     progress: Callable[[int], object] | None,
+    limit: int | None = None,
 ) -> MigrationReport:
-    """Try the migrations on every stored document, then save those heads that are older."""
+    """Try the migrations on every stored document, then save those heads that are older.
+
+    With a `limit` it tries that many at most, and a report that is not complete says so.
+    """
     trial = _Trial()
     after = {"memory_id": UUID(int=0), "version": 0}
     while True:
@@ -52,9 +57,10 @@ def migrate_states(
                 | {"tenant_id": store._db.tenant_id, "schema_name": schema.name, "limit": PAGE},
             )
             page = cursor.fetchall()
-        for row in page:
-            identity = Identity(store.settings.tenant, row["agent_id"], row["user_id"])
-            _try(schema, identity, row, trial)
+        complete = len(page) < PAGE
+        if limit is not None and len(page) > limit - trial.tried:
+            complete, page = False, page[: limit - trial.tried]
+        in_thread(_try_all, schema, store.settings.tenant, page, trial)
         if progress is not None:
             progress(trial.tried)
         if len(page) < PAGE:
@@ -73,7 +79,15 @@ def migrate_states(
         failures=tuple(trial.failures),
         history_failures=tuple(trial.history_failures),
         dry_run=dry_run,
+        complete=complete,
     )
+
+
+def _try_all(
+    schema: StateSchema[Any], tenant: str, rows: list[dict[str, Any]], trial: _Trial
+) -> None:
+    for row in rows:
+        _try(schema, Identity(tenant, row["agent_id"], row["user_id"]), row, trial)
 
 
 def _try(schema: StateSchema[Any], identity: Identity, row: dict[str, Any], trial: _Trial) -> None:

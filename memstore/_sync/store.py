@@ -26,6 +26,7 @@ from memstore._sync import (
 from memstore._sync.database import Database, wrap
 from memstore._sync.memory import Memory
 from memstore._sync.runtime import Lock, in_thread
+from memstore._sync.schemas import Known, Schemas
 from memstore.config import Settings
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
 from memstore.diagnosis import Backlog, Check
@@ -63,6 +64,7 @@ class MemoryStore:
         self._db = db
         self._encoders = EncoderSource(encoder, settings.cache_dir)
         self._space: Space | None = None
+        self._known_schemas: Known = {}
         self._lock = Lock()
         self._limit = (
             EncoderLimit(settings.query_encoders, settings.query_patience)
@@ -300,6 +302,11 @@ class MemoryStore:
         """Make a tenant unless it is there. Needs the owner's role."""
         with self._db.transaction(role=None) as conn:
             conn.execute(sql.statement("create_tenant"), {"name": check_id(name, "tenant")})
+
+    @property
+    def schemas(self) -> Schemas:
+        """The tenant's registered schemas: register them, list them, try out new versions."""
+        return Schemas(self)
 
     def migrate_states(
         self,

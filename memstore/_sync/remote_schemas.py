@@ -1,0 +1,83 @@
+# generated from memstore/_async by scripts/generate_sync.py: edit there
+"""A server's registered schemas: the methods of `Schemas`, each a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from memstore import wire
+from memstore._sync.runtime import in_thread
+from memstore.http import read_answer
+from memstore.json_schema import Definition, JsonSchema
+from memstore.schema import check_name
+from memstore.state import MigrationReport
+
+if TYPE_CHECKING:
+    from memstore._sync.client import Client
+
+PATH = "/v1/schemas"
+
+
+class RemoteSchemas:
+    """The registered schemas of the key's tenant, on a server. Made by ``client.schemas``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def register(
+        self,
+        name: str,
+        version: int,
+        schema: dict[str, Any],
+        *,
+        migration: list[dict[str, Any]] | None = None,
+        initial: dict[str, Any] | None = None,
+    ) -> Definition:
+        """Register a version of a state's schema. See `Schemas.register`; it needs ``admin``."""
+        body = {"schema": schema, "migration": migration, "initial": initial}
+        path = _path(name, version)
+        response = self._client._send("PUT", path, body=body)
+        return read_answer(response.content, wire.definition_from)
+
+    def trial(
+        self,
+        name: str,
+        version: int,
+        schema: dict[str, Any],
+        *,
+        migration: list[dict[str, Any]] | None = None,
+        initial: dict[str, Any] | None = None,
+        limit: int | None = None,
+    ) -> MigrationReport:
+        """Try a version on stored states before it is registered. See `Schemas.trial`.
+
+        A server tries 2,000 documents at most, and says so in `complete`.
+        """
+        body = {"schema": schema, "migration": migration, "initial": initial, "limit": limit}
+        path = f"{_path(name, version)}/trial"
+        response = self._client._send("POST", path, body=body)
+        return read_answer(response.content, wire.report_from)
+
+    def get(self, name: str, version: int | None = None) -> JsonSchema:
+        """Return a schema to name a memory with. See `Schemas.get`."""
+        check_name(name, 1 if version is None else version)
+        params = {} if version is None else {"version": version}
+        path = f"{PATH}/{_encoded(name)}"
+        response = self._client._send("GET", path, params=params)
+        versions = read_answer(response.content, wire.definitions_from)
+        return in_thread(JsonSchema, versions)
+
+    def registered(self) -> list[Definition]:
+        """List the schemas by name, each in its newest version."""
+        response = self._client._send("GET", PATH)
+        return read_answer(response.content, wire.definitions_from)
+
+
+def _path(name: str, version: int) -> str:
+    check_name(name, version)
+    return f"{PATH}/{_encoded(name)}/versions/{version}"
+
+
+def _encoded(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E")
