@@ -24,8 +24,9 @@ from memstore._sync.store import MemoryStore
 from memstore.annotations import Cue, Fresh
 from memstore.budget import Budget
 from memstore.config import Settings
-from memstore.context import Context
+from memstore.context import Context, Dropped, Tokens
 from memstore.default_schema import DEFAULT_SCHEMA, ActiveTask, AgentState, ConfirmedFact, Issue
+from memstore.diagnosis import Backlog, Check
 from memstore.documents import Change
 from memstore.encoding import load_encoder
 from memstore.errors import (
@@ -52,6 +53,7 @@ from memstore.freshness import Stale
 from memstore.json_schema import Definition, JsonSchema, JsonState
 from memstore.keys import ApiKey, NewKey
 from memstore.ranking import Settings as Ranking
+from memstore.render import Entry
 from memstore.schema import StateSchema
 from memstore.space import Space
 from memstore.state import Committed, MigrationReport, State, Version
@@ -85,8 +87,10 @@ __all__ = [
     "AsyncRemoteMemory",
     "AsyncRemoteSchemas",
     "AsyncSchemas",
+    "Backlog",
     "Budget",
     "Change",
+    "Check",
     "Client",
     "Committed",
     "ConfigurationError",
@@ -94,9 +98,11 @@ __all__ = [
     "Context",
     "Cue",
     "Definition",
+    "Dropped",
     "Encoder",
     "EncoderFailed",
     "EncoderMismatch",
+    "Entry",
     "Event",
     "Fresh",
     "Hit",
@@ -136,6 +142,7 @@ __all__ = [
     "StateSchema",
     "StorageError",
     "TokenCounter",
+    "Tokens",
     "TooBusy",
     "Trace",
     "Tuned",

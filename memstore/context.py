@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic
 from uuid import UUID, uuid4
+
+from typing_extensions import TypeVar
 
 from memstore.assembly import Assembly
 from memstore.budget import Budget
@@ -21,6 +23,8 @@ from memstore.selection import Provider, Selection
 from memstore.types import JSON, Event, Hit, SearchResult, TokenCounter
 
 __all__ = ["Context", "ContextInputs", "Dropped", "StateDocument", "Tokens", "assemble"]
+
+S = TypeVar("S", default=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +105,16 @@ class Tokens(Mapping[str, int]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Generic[S]):
     """What an agent needs to go on, within its budget in every rendering.
 
+    `state` is the memory's own: of ``memory.resume()`` it is what ``memory.state()`` gives.
     `tail` and `retrieved` are the entries as shown, in the log's order; an entry's `cut` says
     where it was shortened. `dropped` is what did not make it, and why. `id` names this context
     when `feedback` says what of it helped.
     """
 
-    state: Any
+    state: S
     stale: tuple[StaleEntry, ...]
     tail: tuple[Entry, ...]
     retrieved: tuple[Entry, ...]

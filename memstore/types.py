@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, SupportsIndex, overload, runtime_checkable
 from uuid import UUID
 
 import numpy as np
@@ -150,7 +150,11 @@ class SearchResult(Sequence[Hit]):
     degraded: str = ""
     milliseconds: Mapping[str, float] = field(default_factory=dict)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Hit | tuple[Hit, ...]:
         return self.hits[index]
 
     def __len__(self) -> int:

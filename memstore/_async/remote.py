@@ -370,7 +370,7 @@ class AsyncRemoteMemory(Generic[M]):
         budget: Budget | int | None = None,
         now: datetime | None = None,
         record: bool | None = None,
-    ) -> Context:
+    ) -> Context[State[M]]:
         """Load what an agent needs to go on, within a token budget. See `Memory.resume`.
 
         Tokens are o200k's. The search in the context has its figures and no hits. A recorded
@@ -385,7 +385,7 @@ class AsyncRemoteMemory(Generic[M]):
             }
         elif budget is not None:
             body["budget"] = Budget(budget).total
-        context: Context = await self._ask(
+        context: Context[State[M]] = await self._ask(
             "POST",
             "/resume",
             lambda value: wire.context_from(value, self.schema, f"{self.agent}/{self.user}"),

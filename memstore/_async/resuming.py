@@ -39,7 +39,7 @@ async def resume(
     counter: TokenCounter | None,
     settings: ranking.Settings | None,
     now: datetime | None,
-) -> Context:
+) -> Context[State[M]]:
     """Assemble what the agent needs to go on; see `AsyncMemory.resume`."""
     settings = settings or ranking.Settings()
     clock = Clock.start()

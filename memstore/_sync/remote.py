@@ -367,7 +367,7 @@ class RemoteMemory(Generic[M]):
         budget: Budget | int | None = None,
         now: datetime | None = None,
         record: bool | None = None,
-    ) -> Context:
+    ) -> Context[State[M]]:
         """Load what an agent needs to go on, within a token budget. See `Memory.resume`.
 
         Tokens are o200k's. The search in the context has its figures and no hits. A recorded
@@ -382,7 +382,7 @@ class RemoteMemory(Generic[M]):
             }
         elif budget is not None:
             body["budget"] = Budget(budget).total
-        context: Context = self._ask(
+        context: Context[State[M]] = self._ask(
             "POST",
             "/resume",
             lambda value: wire.context_from(value, self.schema, f"{self.agent}/{self.user}"),

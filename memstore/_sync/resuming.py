@@ -40,7 +40,7 @@ def resume(
     counter: TokenCounter | None,
     settings: ranking.Settings | None,
     now: datetime | None,
-) -> Context:
+) -> Context[State[M]]:
     """Assemble what the agent needs to go on; see `Memory.resume`."""
     settings = settings or ranking.Settings()
     clock = Clock.start()
