@@ -260,11 +260,12 @@ def test_the_log_is_append_only_in_the_database(database_url: str) -> None:
     with connected("sync", database_url) as store:
         memory = store.memory(agent="a", user="u")
         memory.commit(events=[{"content": "x"}], state={"user_preferences": {"a": 1}})
-    for table in ("events", "state_versions"):
+    for table in ("events", "state_versions", "memories"):
         for statement in (
             f"UPDATE memstore.{table} SET tenant_id = 2",
             f"DELETE FROM memstore.{table}",
             f"TRUNCATE memstore.{table} CASCADE",
+            "UPDATE memstore.memories SET agent_id = 'another'",
         ):
             with psycopg.connect(database_url) as conn:
                 conn.execute("SET ROLE memstore_server")

@@ -69,12 +69,13 @@ VALUES (
     %(created_at)s, %(idempotency_key)s, %(request_digest)s);
 
 -- name: stored_states
--- A keyset page of every stored version that is of a schema.
+-- A keyset page of every stored version that is of a schema, memory by memory of the tenant.
 SELECT s.memory_id, s.version, m.agent_id, m.user_id, m.head_version, s.schema_name,
     s.schema_version, s.document
-FROM memstore.state_versions AS s
-JOIN memstore.memories AS m USING (memory_id)
-WHERE s.tenant_id = %(tenant_id)s AND s.schema_name = %(schema_name)s
-    AND (s.memory_id, s.version) > (%(memory_id)s, %(version)s)
-ORDER BY s.memory_id, s.version
+FROM memstore.memories AS m
+JOIN memstore.state_versions AS s USING (memory_id)
+WHERE m.tenant_id = %(tenant_id)s AND m.memory_id >= %(memory_id)s
+    AND s.schema_name = %(schema_name)s
+    AND (m.memory_id, s.version) > (%(memory_id)s, %(version)s)
+ORDER BY m.memory_id, s.version
 LIMIT %(limit)s;
