@@ -155,7 +155,7 @@ def test_every_table_with_a_tenant_is_walled(prepared: str) -> None:
             " WHERE c.relnamespace = 'memstore'::regnamespace AND c.relkind = 'r'"
             " AND a.attname = 'tenant_id'"
         ).fetchall()
-    walled = dict(walls)
+    walled: dict[str, bool] = dict(walls)
     assert {name for name, wall in walled.items() if not wall} == {"tenants"}
     assert {"state_schemas", "api_keys", "events"} <= walled.keys()
 

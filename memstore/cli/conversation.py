@@ -169,7 +169,8 @@ def resume(
 ) -> None:
     """Print what an agent needs to go on, within a token budget."""
     with options.opened(given) as store:
-        context = store.memory(agent=agent, user=user, schema=schema).resume(task, budget=budget)
+        memory = store.memory(agent=agent, user=user, schema=options.schema_of(store, schema))
+        context = memory.resume(task, budget=budget)
     rendered = context.to_text() if form == "text" else context.to_messages(form)
     if as_json:
         printing.print_json(

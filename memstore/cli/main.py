@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from memstore.cli import configuration, conversation, operation, serving, states, tuning
+from memstore.cli import configuration, conversation, operation, schemas, serving, states, tuning
 from memstore.cli.options import Group
 
 
@@ -21,6 +21,7 @@ def main() -> None:
 for _command in (
     *conversation.COMMANDS,
     *states.COMMANDS,
+    *schemas.COMMANDS,
     *tuning.COMMANDS,
     *operation.COMMANDS,
     *serving.COMMANDS,

@@ -68,10 +68,14 @@ def to_moment(ctx: click.Context, option: click.Parameter, value: str | None) ->
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-def to_schema(ctx: click.Context, option: click.Parameter, value: str | None) -> StateSchema[Any]:
-    """Import a schema by ``module:NAME``, from the current folder too."""
+def to_schema(
+    ctx: click.Context, option: click.Parameter, value: str | None
+) -> StateSchema[Any] | str:
+    """Import a schema by ``module:NAME``, from the current folder too; leave other names."""
     if value is None:
         return DEFAULT_SCHEMA
+    if ":" not in value:
+        return value
     module, _, attribute = value.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
@@ -84,6 +88,16 @@ def to_schema(ctx: click.Context, option: click.Parameter, value: str | None) ->
     if not isinstance(schema, StateSchema):
         raise click.BadParameter(f"{value!r} is no StateSchema")
     return schema
+
+
+def schema_of(store: MemoryStore, chosen: StateSchema[Any] | str) -> StateSchema[Any]:
+    """Find a registered schema by its name, or by name@version."""
+    if not isinstance(chosen, str):
+        return chosen
+    name, at, version = chosen.partition("@")
+    if at and not (version.isascii() and version.isdigit()):
+        raise click.BadParameter(f"{chosen!r}: a version is a number")
+    return store.schemas.get(name, int(version) if at else None)
 
 
 def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -117,10 +131,10 @@ identity = stacked(
 )
 schema = click.option(
     "--schema",
-    metavar="MODULE:NAME",
+    metavar="SCHEMA",
     callback=to_schema,
     show_default="the default schema",
-    help="The state's schema, as module:NAME.",
+    help="The state's schema: module:NAME, or a registered one's name or name@version.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
 tags = stacked(

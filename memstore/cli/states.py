@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from memstore import MigrationReport
 from memstore.cli import options, printing
 from memstore.cli.options import Group
 from memstore.text import dumps
@@ -41,7 +42,8 @@ def state(
     if agent is None or user is None:
         raise click.UsageError("--agent and --user are needed to show a state")
     with options.opened(given, encoder=False) as store:
-        memory = store.memory(agent=agent, user=user, schema=schema)
+        chosen = options.schema_of(store, schema)
+        memory = store.memory(agent=agent, user=user, schema=chosen)
         found = memory.state(version=version, position=position, as_of=as_of)
     if as_json:
         printing.print_json(found)
@@ -75,25 +77,31 @@ def migrate_states(dry_run: bool, schema: Any, as_json: bool, **given: Any) -> N
         printing.progress_console().status("trying stored documents") as status,
     ):
         report = store.migrate_states(
-            schema,
+            options.schema_of(store, schema),
             dry_run=dry_run,
             progress=lambda tried: status.update(f"trying stored documents: {tried}"),
         )
     if as_json:
         printing.print_json(report)
     else:
-        for failure in report.failures:
-            click.echo(f"fails: {failure}")
-        for failure in report.history_failures:
-            click.echo(f"fails, but is no head: {failure}")
-        saved = "nothing saved (dry run)" if dry_run else f"{report.migrated} heads saved"
-        click.echo(
-            f"{report.schema_name} {report.schema_version}: {report.tried} documents tried, "
-            f"{report.outdated} of older versions can be migrated, "
-            f"{len(report.failures) + len(report.history_failures)} fail; {saved}"
-        )
+        print_report(report)
     if report.failures:
         raise SystemExit(1)
+
+
+def print_report(report: MigrationReport) -> None:
+    """Print what would fail or fails, and a sum."""
+    for failure in report.failures:
+        click.echo(f"fails: {failure}")
+    for failure in report.history_failures:
+        click.echo(f"fails, but is no head: {failure}")
+    dry = "nothing saved (dry run)"
+    click.echo(
+        f"{report.schema_name} {report.schema_version}: {report.tried} documents tried, "
+        f"{report.outdated} of older versions can be migrated, "
+        f"{len(report.failures) + len(report.history_failures)} fail; "
+        f"{dry if report.dry_run else f'{report.migrated} heads saved'}"
+    )
 
 
 @click.command("history")
@@ -114,7 +122,8 @@ def history(
 ) -> None:
     """List a state's versions, newest first: when, who, why."""
     with options.opened(given, encoder=False) as store:
-        memory = store.memory(agent=agent, user=user, schema=schema)
+        chosen = options.schema_of(store, schema)
+        memory = store.memory(agent=agent, user=user, schema=chosen)
         found: Any = memory.diff(*diff) if diff else memory.history(limit=limit)
     if as_json:
         printing.print_json(found)

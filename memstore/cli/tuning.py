@@ -84,7 +84,8 @@ def tune(
                 tuned = _run(store, _filled(store, labelled, progress), share, budgets, progress)
         else:
             with options.opened(given) as store:
-                memory = store.memory(agent=agent or "", user=user or "", schema=schema)
+                chosen = options.schema_of(store, schema)
+                memory = store.memory(agent=agent or "", user=user or "", schema=chosen)
                 questions = _traced(memory)
                 tuned = _run(store, questions, share, budgets, progress)
     if plot is not None:
@@ -125,18 +126,16 @@ def _filled(store: MemoryStore, folder: Path, progress: Progress) -> Labelled:
     filling = progress.add_task("reading and encoding", total=len(conversations))
     for conversation in conversations:
         memory = store.memory(agent="tune", user=conversation.id)
-        positions: dict[str | None, int] = {}
-        for start in range(0, len(conversation.events), 500):
-            batch = conversation.events[start : start + 500]
-            appended = memory.append(batch)
-            keys = (event.idempotency_key for event in batch)
-            positions |= dict(zip(keys, appended.positions, strict=True))
+        positions: dict[str, int] = {}
+        for start in range(0, len(conversation.messages), 500):
+            ids, events = zip(*conversation.messages[start : start + 500], strict=True)
+            positions |= dict(zip(ids, memory.append(events).positions, strict=True))
         memory.flush()
         memory.patch({}, reason="all of it absorbed: what is inside was found")
-        found += [
-            (memory, question, [positions[e] for e in evidence])
-            for question, evidence in conversation.queries
-        ]
+        for query in conversation.queries:
+            known = [positions[one] for one in query.evidence if one in positions]
+            if known:
+                found.append((memory, query.question, known))
         progress.advance(filling)
     return found
 
