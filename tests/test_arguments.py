@@ -55,6 +55,7 @@ WHOLE: list[tuple[str, Callable[[Any, Any], object]]] = [
     ("to", lambda memory, n: memory.revert(to=n)),
     ("limit", lambda memory, n: memory.traces(limit=n)),
     ("used", lambda memory, n: memory.feedback(uuid4(), [n])),
+    ("k", lambda memory, n: memory.search("apple", k=n)),
 ]
 MAY_BE_LEFT_OUT = {"after", "position", "log_position", "expected_version"}
 
@@ -125,7 +126,8 @@ def test_a_dict_is_no_whole_state_and_a_text_no_patch(memory: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         memory.save({"user_preferences": {}}, expected_version=1)
     assert refused.value.path == "value"
-    for wrong in (None, "{}", 1, ({},)):
+    others: list[Any] = [None, "{}", 1, ({},)]
+    for wrong in others:
         with pytest.raises(InvalidInput) as refused:
             memory.patch(wrong)
         assert refused.value.path == "patch"
@@ -177,13 +179,11 @@ def test_a_batchs_key_leaves_room_for_its_events_numbers(memory: Any) -> None:
     key = "k" * 507
     assert memory.append([{"content": "x"}] * 2, idempotency_key=key).positions == (4, 5)
     assert memory.append([{"content": "x"}] * 2, idempotency_key=key).repeated == (4, 5)
-    for call in (
-        lambda: memory.append([{"content": "x"}], idempotency_key=key + "k"),
-        lambda: memory.commit(events=[{"content": "x"}], idempotency_key="é" * 254),
-    ):
-        with pytest.raises(InvalidInput, match="at most 507 bytes") as refused:
-            call()
-        assert refused.value.path == "idempotency_key"
+    with pytest.raises(InvalidInput, match="at most 507 bytes") as refused:
+        memory.append([{"content": "x"}], idempotency_key=key + "k")
+    assert refused.value.path == "idempotency_key"
+    with pytest.raises(InvalidInput, match="at most 507 bytes"):
+        memory.commit(events=[{"content": "x"}], idempotency_key="é" * 254)
     assert memory.append(content="alone", idempotency_key="k" * 512).position == 6
 
 

@@ -209,6 +209,105 @@ def test_a_failing_entry_is_postponed_alone(database_url: str) -> None:
         assert rows == [(6, 1, "ValueError: not this one")]
 
 
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Raising(HashEncoder):
+    """Raises what it is told to for texts with the word "poison"."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if any("poison" in text for text in texts):
+            raise self.error
+        return super().encode(texts)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("bad \0 text"), "ValueError: bad \ufffd text"),
+        (ValueError("half \ud83d"), "ValueError: half \ufffd"),
+        (UnicodeEncodeError("utf-8", "\ud83d", 0, 1, "no"), None),
+        (Unsayable(), "Unsayable"),
+        (ValueError("long " * 1_000), None),
+        (MemoryError(), "MemoryError"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_whatever_an_encoder_says_holds_nothing_up(
+    database_url: str, error: Exception, words: str | None
+) -> None:
+    # traps 1, 2, 14: its words may quote the text that it failed on
+    with (
+        connected("sync", database_url, Raising(error)) as store,
+        administration(database_url) as conn,
+    ):
+        memory = store.memory(agent="a", user="u")
+        memory.append([*batch(2, "poison"), *batch(3, "road")])
+        assert store.make_worker().drain() == 3
+        rows = conn.execute("SELECT position, last_error FROM memstore.encoding_queue").fetchall()
+        assert [position for position, _ in rows] == [1, 2]
+        assert words is None or {said for _, said in rows} == {words}
+        with pytest.raises(EncoderFailed):
+            memory.flush()
+        assert memory.unencoded() == 2
+
+
+class Stalling(Gated):
+    """Waits, then fails."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        super().encode(texts)
+        raise RuntimeError("too late")
+
+
+def test_a_worker_whose_lease_ran_out_leaves_the_next_ones_claim_alone(database_url: str) -> None:
+    # trap 14: it goes by its claim, not by the entry's position
+    stalling, slow = Stalling(), Gated()
+    brief = Settings(encode_in_background=False, lease_seconds=1)
+    long = Settings(encode_in_background=False, lease_seconds=3600)
+    with (
+        connected("sync", database_url, stalling, brief) as store,
+        connected("sync", database_url, slow, long) as other,
+        administration(database_url) as conn,
+    ):
+
+        def claim() -> tuple[Any, ...] | None:
+            return conn.execute(
+                "SELECT attempts, last_error, available_at FROM memstore.encoding_queue"
+            ).fetchone()
+
+        memory = store.memory(agent="a", user="u")
+        memory.append(batch(1))
+        said: list[str] = []
+
+        def fail() -> None:
+            with pytest.raises(EncoderFailed, match="too late") as failed:
+                store.make_worker().drain()
+            said.append(str(failed.value))
+
+        first, second = threading.Thread(target=fail), other.make_worker()
+        first.start()
+        assert stalling.asked.wait(PATIENCE)
+        second.start()
+        assert slow.asked.wait(PATIENCE)  # the lease has run out
+        held = claim()
+        assert held is not None
+        assert held[:2] == (2, None)
+        stalling.may.set()
+        first.join(PATIENCE)
+        assert said
+        assert claim() == held
+        slow.may.set()
+        eventually(lambda: memory.unencoded() == 0)
+        second.stop()
+    assert encoded(database_url) == 1
+
+
 class Lying(HashEncoder):
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return super().encode(texts)[:, :32]

@@ -17,6 +17,7 @@ from memstore.encoding import check_vectors
 from memstore.encoding.passages import Passage, passages
 from memstore.errors import EncoderFailed, EncoderMismatch, StorageError
 from memstore.space import Space
+from memstore.text import clean_text
 from memstore.types import Encoder, Event
 
 logger = logging.getLogger("memstore.encoding")
@@ -26,6 +27,7 @@ SLICE = 64  # passages encoded between two looks at the lease
 FIRST_DELAY = 2.0
 LONGEST_DELAY = 3600.0
 POLL_SECONDS = 0.05
+LONGEST_ERROR = 500  # characters
 
 Pair = tuple[Event, Event | None]
 Encoded = tuple[Event, list[Passage], list[Any]]
@@ -34,6 +36,15 @@ Encoded = tuple[Event, list[Passage], list[Any]]
 def delay(attempts: int) -> float:
     """Seconds until the next attempt: doubling from two, an hour at most."""
     return min(FIRST_DELAY * 2.0 ** min(max(attempts - 1, 0), 30), LONGEST_DELAY)
+
+
+def described(error: Exception) -> str:
+    """Put an encoder's error into words that the database can hold."""
+    try:
+        text = str(error)
+    except Exception:  # an encoder's error is anybody's class
+        text = ""
+    return clean_text(f"{type(error).__name__}: {text}")[:LONGEST_ERROR].rstrip(": ")
 
 
 async def _claim(
@@ -62,10 +73,11 @@ async def _claim(
 def _as_claimed(
     claimed: dict[int, dict[str, Any]], positions: Collection[int]
 ) -> dict[str, list[Any]]:
-    """Name claimed entries to `take_claimed`."""
+    """Name claimed entries to a statement."""
     return {
         "positions": list(positions),
         "enqueued_ats": [claimed[position]["enqueued_at"] for position in positions],
+        "attempts": [claimed[position]["attempts"] for position in positions],
     }
 
 
@@ -84,10 +96,14 @@ def _before(row: dict[str, Any]) -> Event | None:
 
 @dataclass(slots=True)
 class _Lease:
-    """A claim that is held while its entries are encoded, and renewed when that takes long."""
+    """A claim that is held while its entries are encoded, and renewed when that takes long.
+
+    `held` are the claimed entries that were neither written nor postponed yet.
+    """
 
     db: AsyncDatabase
     key: dict[str, Any]
+    held: dict[int, dict[str, Any]]
     duration: float
     renewed: float
 
@@ -96,9 +112,23 @@ class _Lease:
             return
         async with self.db.transaction(WORKER) as conn:
             await conn.execute(
-                sql.statement("renew_claim"), self.key | {"lease": seconds(self.duration)}
+                sql.statement("renew_claim"),
+                self.key | _as_claimed(self.held, self.held) | {"lease": seconds(self.duration)},
             )
         self.renewed = monotonic()
+
+    async def postpone(self, position: int, error: Exception) -> None:
+        """Let go of an entry on which the encoder failed until it is to be tried again."""
+        entry = self.held.pop(position)
+        postponed = {
+            "position": position,
+            "enqueued_at": entry["enqueued_at"],
+            "attempts": entry["attempts"],
+            "delay": seconds(delay(entry["attempts"])),
+            "error": described(error),
+        }
+        async with self.db.transaction(WORKER) as conn:
+            await conn.execute(sql.statement("postpone_entry"), self.key | postponed)
 
 
 def _split(encoder: Encoder, pairs: Sequence[Pair]) -> list[tuple[Event, list[Passage]]]:
@@ -207,35 +237,25 @@ async def encode_some(
     pairs, claimed = await _claim(db, space, memory_id, lease)
     if not pairs:
         return 0
-    held = _Lease(
-        db,
-        {"memory_id": memory_id, "space_id": space.space_id, "positions": list(claimed)},
-        lease,
-        monotonic(),
-    )
+    key = {"memory_id": memory_id, "space_id": space.space_id}
+    held = _Lease(db, key, dict(claimed), lease, monotonic())
     encoded = await _encoded(encoder, pairs, held)
     if not isinstance(encoded, Exception):
         await _written(db, space, memory_id, claimed, encoded)
         return len(pairs)
     done, last = 0, encoded
     for pair in pairs:
+        await held.keep()  # failing takes its time too
         encoded = await _encoded(encoder, [pair], held)
         if isinstance(encoded, Exception):
-            last, position = encoded, pair[0].position
-            postponed = {
-                "memory_id": memory_id,
-                "space_id": space.space_id,
-                "position": position,
-                "delay": seconds(delay(claimed[position]["attempts"])),
-                "error": f"{type(last).__name__}: {last}"[:500],
-            }
-            async with db.transaction(WORKER) as conn:
-                await conn.execute(sql.statement("postpone_entry"), postponed)
+            last = encoded
+            await held.postpone(pair[0].position, last)
         else:
             await _written(db, space, memory_id, claimed, encoded)
+            held.held.pop(pair[0].position)
             done += 1
     if not done:
-        raise EncoderFailed(f"the encoder failed: {last}") from last
+        raise EncoderFailed(f"the encoder failed: {described(last)}") from last
     return done
 
 

@@ -32,7 +32,7 @@ from memstore.encoding import check_vectors, is_blank, legible_share
 from memstore.errors import EncoderMismatch, InvalidInput
 from memstore.filters import EventFilter, conditions, exists
 from memstore.space import Space
-from memstore.text import check_time, clean_text
+from memstore.text import check_time, check_whole, clean_text
 from memstore.types import Identity, SearchResult
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ async def search(
     now: datetime | None,
 ) -> SearchResult:
     """Find the k best entries for one query."""
-    if isinstance(k, bool) or not 1 <= k <= MAX_HITS:
+    if not 1 <= check_whole(k, "k") <= MAX_HITS:
         raise InvalidInput(f"between 1 and {MAX_HITS} hits are returned", path="k")
     where.parameters()  # refuse what is wrong before any model runs
     settings = at_least(settings or ranking.Settings(), k)

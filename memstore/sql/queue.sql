@@ -32,11 +32,14 @@ WHERE q.memory_id = %(memory_id)s AND q.space_id = %(space_id)s AND q.position =
 RETURNING q.position, q.attempts, q.enqueued_at;
 
 -- name: renew_claim
--- What was postponed meanwhile has an error and is not held any more.
-UPDATE memstore.encoding_queue
+-- Each claim counts an attempt: a lease that ran out and was taken by another is let be.
+UPDATE memstore.encoding_queue AS q
 SET available_at = now() + %(lease)s
-WHERE memory_id = %(memory_id)s AND space_id = %(space_id)s
-    AND position = ANY(%(positions)s::bigint[]) AND last_error IS NULL;
+FROM unnest(%(positions)s::bigint[], %(enqueued_ats)s::timestamptz[], %(attempts)s::int[])
+    AS claimed (position, enqueued_at, attempts)
+WHERE q.memory_id = %(memory_id)s AND q.space_id = %(space_id)s
+    AND q.position = claimed.position AND q.enqueued_at = claimed.enqueued_at
+    AND q.attempts = claimed.attempts;
 
 -- name: events_to_encode
 -- The claimed events, each with the turn before it in its session, or the call that a tool's
@@ -85,9 +88,11 @@ FROM unnest(
 ) AS given (position, chunk, start, stop, embedding);
 
 -- name: postpone_entry
+-- By its claim, too: another's is let be, and an erased memory's error is not written over.
 UPDATE memstore.encoding_queue
 SET available_at = now() + %(delay)s, last_error = %(error)s
-WHERE memory_id = %(memory_id)s AND space_id = %(space_id)s AND position = %(position)s;
+WHERE memory_id = %(memory_id)s AND space_id = %(space_id)s AND position = %(position)s
+    AND enqueued_at = %(enqueued_at)s AND attempts = %(attempts)s;
 
 -- name: retry_failed
 UPDATE memstore.encoding_queue
