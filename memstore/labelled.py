@@ -1,75 +1,114 @@
-"""A labelled set in a folder: ``messages.jsonl`` and ``queries.jsonl``, by conversation."""
+"""A labelled set in a folder: what was said, what is asked of it, and which messages help.
+
+It is what a budget is tuned on and what an evaluation measures: ``messages.jsonl``,
+``queries.jsonl`` and, where agents have one, ``states.jsonl``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from memstore.errors import InvalidInput
-from memstore.types import ROLES, NewEvent
+from memstore.transcripts import role_named
+from memstore.types import NewEvent
+
+__all__ = ["LabelledConversation", "LabelledQuery", "read_labelled"]
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledQuery:
+    """A question, the ids of the messages that help with it, and answers that are accepted."""
+
+    qid: str
+    question: str
+    evidence: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    category: str = ""
+    asked_at: datetime | None = None
 
 
 @dataclass(slots=True)
 class LabelledConversation:
-    """One memory's messages, under their ids as idempotency keys, and what is asked of it.
-
-    `queries` are (question, ids of the messages that help).
-    """
+    """One memory: its messages as (id, event) in order, what is asked of it, its state, if any."""
 
     id: str
-    events: list[NewEvent] = field(default_factory=list)
-    queries: list[tuple[str, list[str]]] = field(default_factory=list)
+    messages: list[tuple[str, NewEvent]] = field(default_factory=list)
+    queries: list[LabelledQuery] = field(default_factory=list)
+    state: dict[str, Any] | None = None
 
 
 def read_labelled(folder: Path) -> list[LabelledConversation]:
-    """Read a labelled set; questions whose evidence does not exist are left out.
+    """Read a folder, as it stands: evidence may name messages that do not exist.
 
-    Messages have `conv`, `id` and `text`, and where known `session`, `ts` (without an offset:
-    UTC), `speaker` or `role`, `event_type`, `caption`; queries have `conv`, `question` and
-    `evidence`. Raises `InvalidInput` that names the line.
+    Messages: `conv`, `id`, `text`, and where known `session`, `ts`, `speaker` or `role`,
+    `event_type`, `caption`, `payload`, `correlation_id`. Queries: `conv`, and where known
+    `question`, `qid` (else the line's number), `evidence` (message ids), `answers` (accepted ones,
+    word for word), `category`, `ts`. States: `conv`, `state`, of the default schema. Times without
+    an offset are in UTC. Raises `InvalidInput` that names the file and the line.
     """
     found: dict[str, LabelledConversation] = {}
-    for at, line in _lines(folder / "messages.jsonl"):
-        try:
-            name = str(line["conv"])
-            conversation = found.setdefault(name, LabelledConversation(name))
-            conversation.events.append(_event(line))
-        except (KeyError, ValueError, TypeError) as error:
-            raise InvalidInput(f"no message: {error!r}", path=at) from error
-    known = {name: {e.idempotency_key for e in c.events} for name, c in found.items()}
-    for at, line in _lines(folder / "queries.jsonl"):
-        try:
-            name, question = str(line["conv"]), str(line["question"])
-            evidence = [str(e) for e in line.get("evidence", []) if str(e) in known.get(name, ())]
-        except (KeyError, TypeError) as error:
-            raise InvalidInput(f"no query: {error!r}", path=at) from error
-        if evidence:
-            found[name].queries.append((question, evidence))
+
+    def conversation(line: Line) -> LabelledConversation:
+        name = str(line["conv"])
+        return found.setdefault(name, LabelledConversation(name))
+
+    def message(line: Line, number: int) -> None:
+        conversation(line).messages.append((str(line["id"]), _event(line)))
+
+    def query(line: Line, number: int) -> None:
+        conversation(line).queries.append(_query(line, number))
+
+    def state(line: Line, number: int) -> None:
+        conversation(line).state = line["state"]
+
+    _each(folder / "messages.jsonl", message)
+    _each(folder / "queries.jsonl", query)
+    if (folder / "states.jsonl").exists():
+        _each(folder / "states.jsonl", state)
     return list(found.values())
 
 
-def _event(line: dict[str, Any]) -> NewEvent:
-    text, caption, stamp = line["text"], line.get("caption"), line.get("ts")
-    session = line.get("session")
-    moment = datetime.fromisoformat(stamp) if stamp else None
-    if moment is not None and moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+def _event(line: Line) -> NewEvent:
+    text, caption, session = line["text"] or "", line.get("caption"), line.get("session")
     return NewEvent(
         content=f"{text} [image: {caption}]" if caption else text,
-        role=line["role"] if line.get("role") in ROLES else "user",
-        actor=line.get("speaker") or line.get("role"),
-        session_id=None if session is None else str(session),
-        occurred_at=moment,
+        role=role_named(str(line.get("role") or line.get("speaker") or "")),
+        actor=line.get("speaker") or line.get("role") or None,
+        session_id=None if session in (None, "") else str(session),
+        occurred_at=_time(line.get("ts")),
         event_type=line.get("event_type") or "message",
-        idempotency_key=str(line["id"]),
+        payload=line.get("payload"),
+        correlation_id=line.get("correlation_id"),
     )
 
 
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _query(line: Line, number: int) -> LabelledQuery:
+    return LabelledQuery(
+        qid=str(line.get("qid", number)),
+        question=line.get("question") or "",
+        evidence=tuple(map(str, line.get("evidence") or ())),
+        answers=tuple(map(str, line.get("answers") or ())),
+        category=str(line.get("category") or ""),
+        asked_at=_time(line.get("ts")),
+    )
+
+
+def _time(stamp: str | None) -> datetime | None:
+    if not stamp:
+        return None
+    moment = datetime.fromisoformat(stamp)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _each(path: Path, take: Callable[[Line, int], None]) -> None:
+    """Read a file's lines one by one; say which one cannot be read."""
     try:
         stream = path.open(encoding="utf-8")
     except OSError as error:
@@ -77,11 +116,8 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with stream:
         for number, text in enumerate(stream, 1):
             if text.strip():
-                at = f"{path.name}:{number}"
                 try:
-                    line = json.loads(text)
-                except ValueError as error:
-                    raise InvalidInput(f"no JSON: {error}", path=at) from error
-                if not isinstance(line, dict):
-                    raise InvalidInput("not an object", path=at)
-                yield at, line
+                    take(json.loads(text), number)
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+                    raise InvalidInput(reason, path=f"{path.name}, line {number}") from error

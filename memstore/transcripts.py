@@ -18,7 +18,7 @@ from memstore.errors import InvalidInput
 from memstore.text import loads
 from memstore.types import JSON, NewEvent, Role
 
-__all__ = ["Transcript", "call_text", "parse_time"]
+__all__ = ["Transcript", "call_text", "parse_time", "role_named"]
 
 _ROLES: Mapping[str, Role] = {
     "user": "user",
@@ -59,6 +59,11 @@ def parse_time(value: JSON, *, tz: tzinfo | None = None) -> datetime:
                 raise InvalidInput(f"{value!r:.40} has no offset; say which time zone it is in")
             return when if when.utcoffset() is not None else when.replace(tzinfo=tz)
     raise InvalidInput(f"{value!r:.40} is not a time (ISO 8601, or seconds since 1970)")
+
+
+def role_named(name: str) -> Role:
+    """Return the role that logs call by a name, in any case; any other name is a user's own."""
+    return _ROLES.get(name.casefold(), "user")
 
 
 def call_text(name: str, arguments: JSON) -> str:
@@ -231,7 +236,7 @@ class Transcript:
 
 def _role(given: JSON, actor: str | None) -> Role:
     if given is None:
-        return _ROLES.get((actor or "user").casefold(), "user")
+        return role_named(actor or "")
     if isinstance(given, str) and (role := _ROLES.get(given.casefold())):
         return role
     raise InvalidInput(f"{given!r:.40} is none of {', '.join(_ROLES)}", path="role")

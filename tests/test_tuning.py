@@ -134,13 +134,15 @@ def folder_of(path: Path) -> Path:
 
 def test_reading_a_labelled_folder(tmp_path: Path) -> None:
     (conversation,) = read_labelled(folder_of(tmp_path))
-    assert len(conversation.events) == 40
-    assert conversation.queries == [("who arrived?", ["m7"])]
+    assert len(conversation.messages) == 40
+    assert conversation.messages[7][0] == "m7"
+    asked = [(query.qid, query.question, query.evidence) for query in conversation.queries]
+    assert asked == [("1", "who arrived?", ("m7",)), ("2", "who?", ("nowhere",))]
     (tmp_path / "messages.jsonl").write_text('{"conv": "c", "id": 1}\n')
-    with pytest.raises(InvalidInput, match=r"messages.jsonl:1"):
+    with pytest.raises(InvalidInput, match=r"messages\.jsonl, line 1: no 'text'"):
         read_labelled(tmp_path)
     (tmp_path / "messages.jsonl").write_text("{\n")
-    with pytest.raises(InvalidInput, match=r"messages.jsonl:1: no JSON"):
+    with pytest.raises(InvalidInput, match=r"messages\.jsonl, line 1"):
         read_labelled(tmp_path)
 
 
