@@ -12,7 +12,7 @@ from psycopg import sql as composing
 from psycopg.rows import DictRow, dict_row
 
 from memstore import sql
-from memstore._async.database import wrap
+from memstore._async.database import AUTHENTICATOR, ERASER, SERVER, WORKER, wrap
 from memstore._async.runtime import sleep
 from memstore.errors import MigrationRequired, StorageError
 from memstore.migration import Migration, pending
@@ -74,6 +74,16 @@ async def _apply(conn: AsyncConnection[DictRow], migration: Migration, timeout: 
                     "hold; end long transactions and run 'memstore migrate' again"
                 ) from error
             await sleep(POLL_SECONDS)
+
+
+async def grant(url: str, login: str) -> None:
+    """Let a login serve: make it a member of memstore's roles. It owns nothing all the same."""
+    roles = composing.SQL(", ").join(map(composing.Identifier, (SERVER, WORKER, ERASER, AUTHENTICATOR)))
+    try:
+        async with await AsyncConnection[DictRow].connect(url, autocommit=True) as conn:
+            await conn.execute(composing.SQL("GRANT {} TO {}").format(roles, composing.Identifier(login)))
+    except psycopg.Error as error:
+        raise wrap(error) from error
 
 
 @asynccontextmanager

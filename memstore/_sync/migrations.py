@@ -13,7 +13,7 @@ from psycopg import sql as composing
 from psycopg.rows import DictRow, dict_row
 
 from memstore import sql
-from memstore._sync.database import wrap
+from memstore._sync.database import AUTHENTICATOR, ERASER, SERVER, WORKER, wrap
 from memstore._sync.runtime import sleep
 from memstore.errors import MigrationRequired, StorageError
 from memstore.migration import Migration, pending
@@ -73,6 +73,16 @@ def _apply(conn: Connection[DictRow], migration: Migration, timeout: float) -> N
                     "hold; end long transactions and run 'memstore migrate' again"
                 ) from error
             sleep(POLL_SECONDS)
+
+
+def grant(url: str, login: str) -> None:
+    """Let a login serve: make it a member of memstore's roles. It owns nothing all the same."""
+    roles = sql.SQL(", ").join(map(sql.Identifier, (SERVER, WORKER, ERASER, AUTHENTICATOR)))
+    try:
+        with Connection[DictRow].connect(url, autocommit=True) as conn:
+            conn.execute(sql.SQL("GRANT {} TO {}").format(roles, sql.Identifier(login)))
+    except psycopg.Error as error:
+        raise wrap(error) from error
 
 
 @contextmanager

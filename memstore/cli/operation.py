@@ -11,6 +11,7 @@ import click
 from memstore import ConfigurationError, MemoryStore, load_encoder, migrate
 from memstore._sync.database import Database
 from memstore._sync.diagnosis import diagnose
+from memstore._sync.migrations import grant
 from memstore.cli import options, printing
 from memstore.cli.options import Group
 from memstore.embedded import EmbeddedServer, default_data_dir
@@ -25,18 +26,22 @@ def _url(settings: Any) -> tuple[str, EmbeddedServer | None]:
 
 
 @click.command("migrate")
+@click.option("--grant", "login", metavar="LOGIN", help="Let this role of the database's serve.")
 @options.database
 @options.as_json
-def migrate_database(as_json: bool, **given: Any) -> None:
+def migrate_database(login: str | None, as_json: bool, **given: Any) -> None:
     """Bring the database up to this version: schema, tenant, and the encoder's space.
 
-    The URL's role must be allowed to create schemas, roles and extensions.
+    The URL's role must be allowed to create schemas, roles and extensions. With --grant, LOGIN
+    becomes a member of memstore's roles: servers and workers need no more.
     """
     settings = options.settings_of(given)
     url, server = _url(settings)
     try:
         applied = migrate(url)
         MemoryStore.prepare(url, settings=settings)
+        if login is not None:
+            grant(url, login)
     finally:
         if server is not None:
             server.release()
