@@ -23,7 +23,10 @@ class Settings(BaseSettings):
     libpq's own ``PG*`` variables fill in what `url` leaves out.
     """
 
-    model_config = SettingsConfigDict(env_prefix="MEMSTORE_", frozen=True, extra="ignore")
+    # An empty variable is none: as a folder it would be the current one.
+    model_config = SettingsConfigDict(
+        env_prefix="MEMSTORE_", env_ignore_empty=True, frozen=True, extra="ignore"
+    )
 
     url: str | None = Field(
         default=None, description="Postgres to connect to; without it the embedded one is used"
@@ -46,6 +49,9 @@ class Settings(BaseSettings):
     )
     record_traces: bool = Field(
         default=False, description="record what every resume was asked, considered and gave"
+    )
+    telemetry: bool = Field(
+        default=False, description="make OpenTelemetry spans, of counts and times alone"
     )
     budget: int = Field(default=2048, ge=0, description="tokens of a resume that names none")
     state_share: float = Field(

@@ -135,7 +135,7 @@ class Transcript:
                 said.append(_describe(block, f"content/{index}"))
                 continue
             if said:
-                yield replace(message, content="\n".join(said))
+                yield replace(message, content="\n".join(filter(None, said)))
             yield other
             said, silent = [], False
         if caption := record.get("caption"):
@@ -143,7 +143,7 @@ class Transcript:
         if isinstance(refusal := record.get("refusal"), str):
             said.append(refusal)
         if said or silent:
-            yield replace(message, content="\n".join(said))
+            yield replace(message, content="\n".join(filter(None, said)))
 
     def _block(self, common: NewEvent, block: Mapping[str, Any]) -> NewEvent | None:
         """The event of a block that is not words: a tool's call or result, or a thought."""

@@ -277,6 +277,26 @@ def test_what_the_log_holds_is_neither_markup_nor_control_code(terminal: Termina
     assert terminal.json("log", *WHO)[0]["content"] == record["text"]
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_that_cannot_show_a_text_gets_its_code(
+    encoding: str, terminal: Terminal
+) -> None:
+    text = "caf\u00e9 \u4f60\u597d \U0001f600 \u202egnp.exe"
+    terminal.run("import", write("chat.jsonl", {"role": "user", "text": text}), *WHO)
+    for command in (["log"], ["search", "caf\u00e9"], ["resume"], ["log", "--json"]):
+        done = subprocess.run(
+            [SCRIPT, *command, *WHO, "--url", terminal.url, "--encoder", "none"],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=True,
+        )
+        assert b"Traceback" not in done.stderr
+        assert b"caf" in done.stdout
+        if command == ["log"]:
+            shown = text.replace("\u202e", " ")  # it would turn the text round
+            assert shown.encode(encoding, "backslashreplace") in done.stdout
+
+
 def test_search(imported: Terminal) -> None:
     result = imported.json("search", "when is the zymurgy report due?", *WHO, "-k", "1")
     (hit,) = result["hits"]
@@ -319,6 +339,16 @@ def test_resume(imported: Terminal) -> None:
     assert value["tail"] == [4]
     assert 3 in [entry["position"] for entry in value["retrieved"]]
     assert value["tokens"]["total"] <= 600
+
+
+def test_a_resume_without_a_budget_has_the_settings(
+    imported: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "of 2048 tokens" in imported.both("resume", *WHO, code=0)[1]
+    monkeypatch.setenv("MEMSTORE_BUDGET", "60")
+    assert "of 60 tokens" in imported.both("resume", *WHO, code=0)[1]
+    assert imported.json("resume", *WHO)["tokens"]["total"] <= 60
+    assert "of 700 tokens" in imported.both("resume", *WHO, "--budget", "700", code=0)[1]
 
 
 @pytest.mark.parametrize("form", ["openai", "anthropic"])
@@ -639,6 +669,14 @@ def test_a_wrong_url_is_one_line_that_says_why(monkeypatch: pytest.MonkeyPatch) 
 def test_a_setting_that_is_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMSTORE_POOL_SIZE", "many")
     assert terminal.error("log", *WHO).startswith("MEMSTORE_POOL_SIZE: ")
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    # as a folder it would be the current one, as a URL whatever libpq finds
+    unset = Settings()
+    for name in Settings.model_fields:
+        monkeypatch.setenv(f"MEMSTORE_{name.upper()}", "")
+    assert Settings() == unset
 
 
 def test_spaces(imported: Terminal) -> None:

@@ -239,6 +239,9 @@ def test_a_message_without_content_is_kept(content: Any) -> None:
 
 
 def test_a_refusal_is_what_was_said() -> None:
+    for content in (None, ""):
+        events = read([{"role": "assistant", "content": content, "refusal": "I won't."}])
+        assert [event.content for event in events] == ["I won't."]
     events = read([{"role": "assistant", "content": None, "refusal": "I won't."}])
     assert said(events) == [("assistant", "message", "I won't.")]
 

@@ -145,7 +145,7 @@ def search(query: str, agent: str, user: str, k: int, as_json: bool, **given: An
 @click.command("resume")
 @options.identity
 @click.option("--task", help="What the agent is to do now.")
-@click.option("--budget", default=2048, show_default=True, help="Tokens at most.")
+@click.option("--budget", type=int, show_default="the setting's, 2048", help="Tokens at most.")
 @click.option(
     "--format",
     "form",
@@ -161,7 +161,7 @@ def resume(
     agent: str,
     user: str,
     task: str | None,
-    budget: int,
+    budget: int | None,
     form: Any,
     schema: Any,
     as_json: bool,
@@ -171,6 +171,7 @@ def resume(
     with options.opened(given) as store:
         memory = store.memory(agent=agent, user=user, schema=options.schema_of(store, schema))
         context = memory.resume(task, budget=budget)
+        most = store.settings.budget if budget is None else budget
     rendered = context.to_text() if form == "text" else context.to_messages(form)
     if as_json:
         printing.print_json(
@@ -192,7 +193,7 @@ def resume(
         click.echo(rendered)
         tokens = context.tokens
         click.echo(
-            f"\n{tokens.total} of {budget} tokens: state {tokens.state}, tail {tokens.tail}, "
+            f"\n{tokens.total} of {most} tokens: state {tokens.state}, tail {tokens.tail}, "
             f"retrieved {tokens.retrieved}, overhead {tokens.overhead}; "
             f"{len(context.dropped)} left out; {printing.milliseconds(context.milliseconds)}",
             err=True,

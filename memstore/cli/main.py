@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import click
 
 from memstore.cli import configuration, conversation, operation, schemas, serving, states, tuning
@@ -16,6 +19,9 @@ def main() -> None:
     Without --url (or MEMSTORE_URL) every command uses the embedded Postgres in the user's data
     folder, and starts it if need be.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a log holds what an ASCII terminal can't show
+            stream.reconfigure(errors="backslashreplace")
 
 
 for _command in (

@@ -18,7 +18,8 @@ from rich.text import Text
 from memstore import Event, State
 
 WIDEST = 100
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: Controls, and what turns the direction of the text around it.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def console() -> Console:
@@ -71,7 +72,7 @@ def when(moment: datetime | None) -> str:
 
 
 def shown(text: str) -> Text:
-    """Show a text from the log: neither markup nor a control code in it does anything."""
+    """Show a text from the log: neither markup nor a control in it does anything."""
     return Text(_CONTROL.sub(" ", text))
 
 
