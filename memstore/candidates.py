@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memstore import telemetry
 from memstore.ranking import Frame, Postings, Ranked, Settings
 from memstore.types import Event, Hit, LegScore
 
@@ -34,6 +35,7 @@ class Clock:
 
     def lap(self, step: str) -> None:
         now = perf_counter()
+        telemetry.lap(step, now - self.started)
         self.milliseconds[step] = self.milliseconds.get(step, 0.0) + (now - self.started) * 1000
         self.started = now
 

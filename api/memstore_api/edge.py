@@ -13,8 +13,9 @@ from secrets import token_hex
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memstore import telemetry
 from memstore.errors import InvalidInput, MemstoreError, TooBusy
-from memstore_api.measures import Measures
+from memstore_api.measures import METHODS, Measures
 from memstore_api.replies import NDJSON, problem_of
 from memstore_api.settings import ServerSettings
 
@@ -45,18 +46,26 @@ class Edge:
             await self._app(scope, receive, send)
             return
         call = _Call(scope, receive, send, self._settings)
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        with telemetry.request(method, call.headers) as span:
+            await self._bounded(call, scope)
+            route = getattr(scope.get("route"), "path", "")
+            self._log(call, method, route, scope)
+            telemetry.answered(span, method, route, call.status, call.id)
+
+    async def _bounded(self, call: _Call, scope: Scope) -> None:
+        """Run a request if there is room."""
         limited = scope["path"] not in UNLIMITED
         if limited and self._under_way >= self._settings.max_requests:
             await call.refuse(TooBusy("the server is busy"))
-        else:
-            self._under_way += limited
+            return
+        self._under_way += limited
+        self._measures.under_way.set(self._under_way)
+        try:
+            await self._run(call, scope)
+        finally:
+            self._under_way -= limited
             self._measures.under_way.set(self._under_way)
-            try:
-                await self._run(call, scope)
-            finally:
-                self._under_way -= limited
-                self._measures.under_way.set(self._under_way)
-        self._log(call, scope)
 
     async def _run(self, call: _Call, scope: Scope) -> None:
         try:
@@ -82,13 +91,12 @@ class Edge:
             elif not call.finished:
                 raise RuntimeError("the answer broke off") from None
 
-    def _log(self, call: _Call, scope: Scope) -> None:
-        route = getattr(scope.get("route"), "path", "")
+    def _log(self, call: _Call, method: str, route: str, scope: Scope) -> None:
         seconds = time.perf_counter() - call.began
-        self._measures.request(scope["method"], route, call.status, seconds)
+        self._measures.request(method, route, call.status, seconds)
         line = {
             "request_id": call.id,
-            "method": scope["method"],
+            "method": method,
             "route": route,
             "status": call.status,
             "milliseconds": round(seconds * 1000, 1),
@@ -113,8 +121,10 @@ class _Call:
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, settings: ServerSettings
     ) -> None:
-        headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        self.headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        given = self.headers.get("x-request-id", "")
         self.id = given if _REQUEST_ID.fullmatch(given) else token_hex(8)
         self.began = time.perf_counter()
         self.status = 0
@@ -124,7 +134,7 @@ class _Call:
         self.finished = False
         self._whole = False
         self._timeout = settings.body_timeout
-        streamed = headers.get(b"content-type", b"").startswith(NDJSON.encode())
+        streamed = self.headers.get("content-type", "").startswith(NDJSON)
         self._most = None if streamed else settings.max_body
         scope.setdefault("state", {})["request_id"] = self.id
         if scope["path"].startswith("/v1/"):

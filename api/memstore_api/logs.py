@@ -7,6 +7,8 @@ import logging
 import traceback
 from datetime import UTC, datetime
 
+from memstore import telemetry
+
 
 class JsonLines(logging.Formatter):
     """Writes a record's time, level, logger and message, with the fields that it carries."""
@@ -17,7 +19,8 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-        } | getattr(record, "fields", {})
+        }
+        line |= getattr(record, "fields", {}) | telemetry.ids()
         if record.exc_info and record.exc_info[0] is not None:
             kind, error, trace = record.exc_info
             line["error"] = f"{kind.__name__}: {error}"

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import uvicorn
 
-from memstore import ConfigurationError
+from memstore import ConfigurationError, telemetry
 from memstore_api.access import is_loopback
 from memstore_api.app import create_app
 from memstore_api.settings import ServerSettings
@@ -40,6 +40,7 @@ def serve(settings: ServerSettings, listening: Callable[[str], object]) -> None:
         raise ConfigurationError(
             f"a server that asks for no key listens on loopback alone, not at {settings.host}"
         )
+    ended = telemetry.export() if settings.telemetry else lambda: None
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -56,6 +57,7 @@ def serve(settings: ServerSettings, listening: Callable[[str], object]) -> None:
     # After a SIGINT, uvicorn raises KeyboardInterrupt once all is finished.
     with suppress(KeyboardInterrupt, SystemExit):
         server.run()
+    ended()
     if not server.started:
         raise app.state.service.failure or ConfigurationError(
             "the server could not start; the log above says why"

@@ -9,6 +9,7 @@ from random import random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from memstore import telemetry
 from memstore._async.remote import AsyncRemoteMemory
 from memstore._async.remote_schemas import AsyncRemoteSchemas
 from memstore._async.runtime import sleep
@@ -146,6 +147,7 @@ class AsyncClient:
             # Escaped to ASCII: half a surrogate pair arrives, and is mended there as here.
             content = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
             given["Content-Type"] = media_type
+        telemetry.inject(given)
         failure, unsent = self._failures
         for attempt in range(1, self._attempts + 1):
             again, pause = repeatable, FIRST_PAUSE * 2**attempt * (0.5 + random())

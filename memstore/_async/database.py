@@ -14,6 +14,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
+from memstore import telemetry
 from memstore._async.runtime import LoopGuard, in_thread
 from memstore.arrays import adapters
 from memstore.errors import MemstoreError, StorageError
@@ -30,7 +31,7 @@ ADAPTERS = adapters()
 
 # Stated each time: a database may have another default.
 BEGIN = sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED")
-# No one plan fits a memory of ten entries and one of a million: each call is planned for its values.
+# No one plan fits a memory of ten entries and one of a million: each call is planned anew.
 SNAPSHOT = sql.SQL(
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan"
 )
@@ -194,21 +195,22 @@ class AsyncDatabase:
         Raises `StorageError` for whatever the driver raises. When the connection is lost during
         COMMIT the outcome is unknown to the client: repeat with the same idempotency keys.
         """
-        conn = await self._begin(role, snapshot)
-        try:
+        with telemetry.span("transaction", role=role or "login", snapshot=snapshot):
+            conn = await self._begin(role, snapshot)
             try:
-                yield conn
-            except BaseException:
-                if not conn.closed:
-                    await conn.rollback()
+                try:
+                    yield conn
+                except BaseException:
+                    if not conn.closed:
+                        await conn.rollback()
+                    raise
+                await conn.commit()
+            except MemstoreError:
                 raise
-            await conn.commit()
-        except MemstoreError:
-            raise
-        except psycopg.Error as error:
-            raise wrap(error) from error
-        finally:
-            await self._give_back(conn)
+            except psycopg.Error as error:
+                raise wrap(error) from error
+            finally:
+                await self._give_back(conn)
 
     async def fetch_one(
         self, statement: sql.Composed | sql.SQL, parameters: dict[str, Any]

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
-from memstore import sql
+from memstore import sql, telemetry
 from memstore._async import rows
 from memstore._async.database import WORKER, AsyncDatabase, seconds
 from memstore._async.runtime import in_thread, sleep
@@ -135,6 +135,7 @@ def _split(encoder: Encoder, pairs: Sequence[Pair]) -> list[tuple[Event, list[Pa
     return [(event, passages(event, before, encoder)) for event, before in pairs]
 
 
+@telemetry.traced("encode_entries")
 async def _encoded(
     encoder: Encoder, pairs: Sequence[Pair], lease: _Lease
 ) -> list[Encoded] | Exception:
@@ -145,6 +146,7 @@ async def _encoded(
     try:
         split = await in_thread(_split, encoder, pairs)
         texts = [passage.text for _, parts in split for passage in parts]
+        telemetry.count(entries=len(pairs), passages=len(texts))
         vectors: list[Any] = []
         for start in range(0, len(texts), SLICE):
             some = texts[start : start + SLICE]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from memstore import ranking, sql
+from memstore import ranking, sql, telemetry
 from memstore._async import log, rows, searching
 from memstore._async.database import Conn
 from memstore._async.runtime import in_thread
@@ -31,6 +31,7 @@ MOST_ENTRIES = 400
 NEIGHBOURS = (-1, 1)
 
 
+@telemetry.traced("resume")
 async def resume(
     store: AsyncMemoryStore,
     memory: AsyncMemory[M],
@@ -100,6 +101,14 @@ async def resume(
     return context
 
 
+    telemetry.count(
+        queries=len(queries),
+        tail=len(context.tail),
+        retrieved=len(context.retrieved),
+        dropped=len(context.dropped),
+        tokens=context.tokens.total,
+        degraded=bool(degraded),
+    )
 def as_document(state: State[Any]) -> StateDocument | None:
     if not state.version:
         return None

@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 from psycopg.rows import tuple_row
 
-from memstore import ranking, sql
+from memstore import ranking, sql, telemetry
 from memstore._async import log
 from memstore._async.database import Conn
 from memstore._async.encoding_queue import vector_text
@@ -167,6 +167,7 @@ async def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any], en
 
 
 async def search(
+@telemetry.traced("search")
     store: AsyncMemoryStore,
     identity: Identity,
     query: str,
@@ -199,6 +200,7 @@ async def search(
     clock.lap("entries")
     return SearchResult(
         hits=hits,
+    telemetry.count(hits=len(hits), unencoded=unencoded, degraded=bool(degraded))
         leg_hits=found.leg_hits,
         unencoded=unencoded,
         degraded=degraded,

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import psycopg
 
-from memstore import sql
+from memstore import sql, telemetry
 from memstore._async import (
     api_keys,
     diagnosis,
@@ -163,6 +163,8 @@ class AsyncMemoryStore:
         db = AsyncDatabase(
             url,
             pool_size=settings.pool_size,
+        if settings.telemetry:
+            telemetry.enable()
             connect_timeout=settings.connect_timeout,
             prepare=settings.prepare,
             revive=server.ensure_running if server else None,

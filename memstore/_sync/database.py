@@ -15,6 +15,7 @@ from psycopg import Connection, sql
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
+from memstore import telemetry
 from memstore._sync.runtime import LoopGuard, in_thread
 from memstore.arrays import adapters
 from memstore.errors import MemstoreError, StorageError
@@ -31,7 +32,7 @@ ADAPTERS = adapters()
 
 # Stated each time: a database may have another default.
 BEGIN = sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED")
-# No one plan fits a memory of ten entries and one of a million: each call is planned for its values.
+# No one plan fits a memory of ten entries and one of a million: each call is planned anew.
 SNAPSHOT = sql.SQL(
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan"
 )
@@ -193,21 +194,22 @@ class Database:
         Raises `StorageError` for whatever the driver raises. When the connection is lost during
         COMMIT the outcome is unknown to the client: repeat with the same idempotency keys.
         """
-        conn = self._begin(role, snapshot)
-        try:
+        with telemetry.span("transaction", role=role or "login", snapshot=snapshot):
+            conn = self._begin(role, snapshot)
             try:
-                yield conn
-            except BaseException:
-                if not conn.closed:
-                    conn.rollback()
+                try:
+                    yield conn
+                except BaseException:
+                    if not conn.closed:
+                        conn.rollback()
+                    raise
+                conn.commit()
+            except MemstoreError:
                 raise
-            conn.commit()
-        except MemstoreError:
-            raise
-        except psycopg.Error as error:
-            raise wrap(error) from error
-        finally:
-            self._give_back(conn)
+            except psycopg.Error as error:
+                raise wrap(error) from error
+            finally:
+                self._give_back(conn)
 
     def fetch_one(
         self, statement: sql.Composed | sql.SQL, parameters: dict[str, Any]

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
-from memstore import sql
+from memstore import sql, telemetry
 from memstore._sync import rows
 from memstore._sync.database import WORKER, Database, seconds
 from memstore._sync.runtime import in_thread, sleep
@@ -134,6 +134,7 @@ def _split(encoder: Encoder, pairs: Sequence[Pair]) -> list[tuple[Event, list[Pa
     return [(event, passages(event, before, encoder)) for event, before in pairs]
 
 
+@telemetry.traced("encode_entries")
 def _encoded(encoder: Encoder, pairs: Sequence[Pair], lease: _Lease) -> list[Encoded] | Exception:
     """Encode events with their passages, off the loop; an event without text has none.
 
@@ -142,6 +143,7 @@ def _encoded(encoder: Encoder, pairs: Sequence[Pair], lease: _Lease) -> list[Enc
     try:
         split = in_thread(_split, encoder, pairs)
         texts = [passage.text for _, parts in split for passage in parts]
+        telemetry.count(entries=len(pairs), passages=len(texts))
         vectors: list[Any] = []
         for start in range(0, len(texts), SLICE):
             some = texts[start : start + SLICE]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from memstore import ranking, sql
+from memstore import ranking, sql, telemetry
 from memstore._sync import log, rows, searching
 from memstore._sync.database import Conn
 from memstore._sync.runtime import in_thread
@@ -32,6 +32,7 @@ MOST_ENTRIES = 400
 NEIGHBOURS = (-1, 1)
 
 
+@telemetry.traced("resume")
 def resume(
     store: MemoryStore,
     memory: Memory[M],
@@ -99,6 +100,14 @@ def resume(
     return context
 
 
+    telemetry.count(
+        queries=len(queries),
+        tail=len(context.tail),
+        retrieved=len(context.retrieved),
+        dropped=len(context.dropped),
+        tokens=context.tokens.total,
+        degraded=bool(degraded),
+    )
 def as_document(state: State[Any]) -> StateDocument | None:
     if not state.version:
         return None

@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 from psycopg.rows import tuple_row
 
-from memstore import ranking, sql
+from memstore import ranking, sql, telemetry
 from memstore._sync import log
 from memstore._sync.database import Conn
 from memstore._sync.encoding_queue import vector_text
@@ -166,6 +166,7 @@ def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any], enough: 
 
 
 def search(
+@telemetry.traced("search")
     store: MemoryStore,
     identity: Identity,
     query: str,
@@ -198,6 +199,7 @@ def search(
     clock.lap("entries")
     return SearchResult(
         hits=hits,
+    telemetry.count(hits=len(hits), unencoded=unencoded, degraded=bool(degraded))
         leg_hits=found.leg_hits,
         unencoded=unencoded,
         degraded=degraded,

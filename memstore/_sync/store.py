@@ -13,7 +13,7 @@ from uuid import UUID
 
 import psycopg
 
-from memstore import sql
+from memstore import sql, telemetry
 from memstore._sync import (
     api_keys,
     diagnosis,
@@ -162,6 +162,8 @@ class MemoryStore:
         db = Database(
             url,
             pool_size=settings.pool_size,
+        if settings.telemetry:
+            telemetry.enable()
             connect_timeout=settings.connect_timeout,
             prepare=settings.prepare,
             revive=server.ensure_running if server else None,
