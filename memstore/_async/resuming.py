@@ -98,9 +98,6 @@ async def resume(
     context = await in_thread(assemble, inputs, budget, counter or o200k())
     clock.lap("assemble")
     context.milliseconds.update(clock.milliseconds)
-    return context
-
-
     telemetry.count(
         queries=len(queries),
         tail=len(context.tail),
@@ -109,6 +106,9 @@ async def resume(
         tokens=context.tokens.total,
         degraded=bool(degraded),
     )
+    return context
+
+
 def as_document(state: State[Any]) -> StateDocument | None:
     if not state.version:
         return None

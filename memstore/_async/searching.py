@@ -166,8 +166,8 @@ async def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any], en
         chunks *= 8
 
 
-async def search(
 @telemetry.traced("search")
+async def search(
     store: AsyncMemoryStore,
     identity: Identity,
     query: str,
@@ -198,9 +198,9 @@ async def search(
         for index, position in zip(best, found.frame.position[best].tolist(), strict=True)
     )
     clock.lap("entries")
+    telemetry.count(hits=len(hits), unencoded=unencoded, degraded=bool(degraded))
     return SearchResult(
         hits=hits,
-    telemetry.count(hits=len(hits), unencoded=unencoded, degraded=bool(degraded))
         leg_hits=found.leg_hits,
         unencoded=unencoded,
         degraded=degraded,

@@ -160,11 +160,11 @@ class AsyncMemoryStore:
         *,
         prepare_space: bool = False,
     ) -> Self:
+        if settings.telemetry:
+            telemetry.enable()
         db = AsyncDatabase(
             url,
             pool_size=settings.pool_size,
-        if settings.telemetry:
-            telemetry.enable()
             connect_timeout=settings.connect_timeout,
             prepare=settings.prepare,
             revive=server.ensure_running if server else None,

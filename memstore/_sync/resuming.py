@@ -97,9 +97,6 @@ def resume(
     context = in_thread(assemble, inputs, budget, counter or o200k())
     clock.lap("assemble")
     context.milliseconds.update(clock.milliseconds)
-    return context
-
-
     telemetry.count(
         queries=len(queries),
         tail=len(context.tail),
@@ -108,6 +105,9 @@ def resume(
         tokens=context.tokens.total,
         degraded=bool(degraded),
     )
+    return context
+
+
 def as_document(state: State[Any]) -> StateDocument | None:
     if not state.version:
         return None

@@ -165,8 +165,8 @@ def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any], enough: 
         chunks *= 8
 
 
-def search(
 @telemetry.traced("search")
+def search(
     store: MemoryStore,
     identity: Identity,
     query: str,
@@ -197,9 +197,9 @@ def search(
         for index, position in zip(best, found.frame.position[best].tolist(), strict=True)
     )
     clock.lap("entries")
+    telemetry.count(hits=len(hits), unencoded=unencoded, degraded=bool(degraded))
     return SearchResult(
         hits=hits,
-    telemetry.count(hits=len(hits), unencoded=unencoded, degraded=bool(degraded))
         leg_hits=found.leg_hits,
         unencoded=unencoded,
         degraded=degraded,

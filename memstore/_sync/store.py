@@ -159,11 +159,11 @@ class MemoryStore:
         *,
         prepare_space: bool = False,
     ) -> Self:
+        if settings.telemetry:
+            telemetry.enable()
         db = Database(
             url,
             pool_size=settings.pool_size,
-        if settings.telemetry:
-            telemetry.enable()
             connect_timeout=settings.connect_timeout,
             prepare=settings.prepare,
             revive=server.ensure_running if server else None,
