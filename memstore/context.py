@@ -20,6 +20,7 @@ from memstore.budget import Budget
 from memstore.outline import StaleEntry
 from memstore.render import Entry
 from memstore.selection import Provider, Selection
+from memstore.tokens import checked
 from memstore.types import JSON, Event, Hit, SearchResult, TokenCounter
 
 __all__ = ["Context", "ContextInputs", "Dropped", "StateDocument", "Tokens", "assemble"]
@@ -144,7 +145,7 @@ class Context(Generic[S]):
 
 def assemble(inputs: ContextInputs, budget: Budget, counter: TokenCounter) -> Context:
     """Choose and render what fits the budget: the state, the tail, then what was retrieved."""
-    assembly = Assembly(inputs, budget, counter)
+    assembly = Assembly(inputs, budget, checked(counter))
     selection = assembly.choose()
     totals = selection.count(assembly.count)
     parts = assembly.part_tokens(selection)

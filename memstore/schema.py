@@ -207,7 +207,9 @@ class StateSchema(Generic[M]):
         return migrated, steps
 
     def _written(self, value: M) -> Document:
-        cleaned: Document = clean_json(self._plain(value))
+        cleaned = clean_json(self._plain(value))
+        if not isinstance(cleaned, dict):
+            raise SchemaError(f"a state is a JSON object, not a {type(cleaned).__name__}")
         return cleaned
 
     def _plain(self, value: M) -> Document:

@@ -7,18 +7,20 @@ exact for GPT-4o and later. Other models' counters are any callable from text to
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from functools import lru_cache
 from importlib.machinery import PathFinder
+from numbers import Integral, Real
 from typing import Any
 
 import regex
 
-from memstore.errors import ConfigurationError
+from memstore.errors import ConfigurationError, InvalidInput
 from memstore.text import clean_text
 from memstore.types import TokenCounter
 
-__all__ = ["O200k", "o200k", "truncate"]
+__all__ = ["O200k", "checked", "o200k", "truncate"]
 
 # How far a cut moves back to stand between two words, or between two whole characters.
 _WORD_REACH = 48
@@ -72,6 +74,27 @@ def _bindings() -> Any:
         spec.loader.exec_module(module)
         sys.modules[name] = module  # so that an import of the package finds this one
     return sys.modules[name]
+
+
+def checked(counter: TokenCounter) -> TokenCounter:
+    """Return a counter whose counts are whole numbers: a part of a token counts as one.
+
+    Raises InvalidInput for what is no function, and when it gives no number.
+    """
+    if isinstance(counter, O200k):
+        return counter
+    if not callable(counter):
+        raise InvalidInput("must be a function from a text to a number of tokens", path="counter")
+
+    def count(text: str, /) -> int:
+        tokens: object = counter(text)
+        if isinstance(tokens, Integral):
+            return int(tokens)
+        if isinstance(tokens, Real) and math.isfinite(tokens):
+            return math.ceil(float(tokens))
+        raise InvalidInput(f"gave {tokens!r:.40}, which is no number of tokens", path="counter")
+
+    return count
 
 
 def truncate(text: str, limit: int, counter: TokenCounter) -> str:

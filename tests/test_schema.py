@@ -30,6 +30,7 @@ from pydantic import (
     computed_field,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -589,6 +590,29 @@ def test_root_models_and_frozen_models() -> None:
     value = Fixed(names=Names(["a"]), by_name={"x": Names(["b"])})
     assert schema.dump(value) == {"names": ["a"], "by_name": {"x": ["b"]}}
     assert schema.load(schema.dump(value)) == value
+
+
+def test_a_state_is_an_object() -> None:
+    # everything that reads a state reads members: patches, marks, diffs, the context
+    class Names(RootModel[list[str]]):
+        root: list[str] = Field(default_factory=list)
+
+    class Written(BaseModel):
+        name: str = ""
+
+        @model_serializer
+        def write(self) -> str:
+            return self.name
+
+    for model in (Names, Written):
+        with pytest.raises(SchemaError, match="a state is a JSON object, not a"):
+            StateSchema("names", 1, model)
+
+    class Prices(RootModel[dict[str, int]]):
+        root: dict[str, int] = Field(default_factory=dict)
+
+    prices = StateSchema("prices", 1, Prices)
+    assert prices.load(prices.dump(Prices({"a": 1}))) == Prices({"a": 1})
 
 
 def test_values_a_validator_normalises_are_stored_normalised() -> None:

@@ -10,13 +10,18 @@ import threading
 import warnings
 import zlib
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memstore.tokens import o200k, truncate
+from memstore.errors import InvalidInput
+from memstore.tokens import checked, o200k, truncate
 
 any_text = st.text(st.characters(exclude_categories=()))
 samples = st.text("ab cdé\n猫のท 👩\u200d💻🏽\u0301-=1") | any_text
@@ -199,3 +204,36 @@ def test_few_counts_are_needed() -> None:
     truncate(text, 2_048, counter)
     assert len(lengths) <= 25
     assert sorted(lengths)[-2] < 40_000  # the whole once, then only what is near the limit
+
+
+@pytest.mark.parametrize(
+    ("given", "counted"),
+    [
+        (3, 3),
+        (0, 0),
+        (2.25, 3),
+        (Fraction(7, 2), 4),
+        (np.int64(5), 5),
+        (np.float32(1.5), 2),
+        (10**400, 10**400),
+    ],
+)
+def test_a_part_of_a_token_counts_as_one(given: Any, counted: int) -> None:
+    assert checked(lambda _: given)("text") == counted
+
+
+@pytest.mark.parametrize(
+    "given", [None, "3", b"3", [3], float("nan"), float("inf"), Decimal("NaN"), 3j, object()]
+)
+def test_a_counter_that_counts_nothing_is_refused(given: Any) -> None:
+    # it would be compared with the budget, and either always fit or never
+    with pytest.raises(InvalidInput, match="no number of tokens") as refused:
+        checked(lambda _: given)("text")
+    assert refused.value.path == "counter"
+
+
+def test_a_counter_is_a_function() -> None:
+    for wrong in (3, "len", object()):
+        with pytest.raises(InvalidInput, match="must be a function"):
+            checked(wrong)  # type: ignore[arg-type]
+    assert checked(o200k()) is o200k()
