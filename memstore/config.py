@@ -44,6 +44,10 @@ class Settings(BaseSettings):
         default=DEFAULT_ENCODER,
         description="a sentence-transformers model by name or path, or 'none'",
     )
+    reranker: str | None = Field(
+        default=None,
+        description="a sentence-transformers cross-encoder that orders the best entries anew",
+    )
     encode_in_background: bool = Field(
         default=True, description="fill in vectors in a thread of this process"
     )

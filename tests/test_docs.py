@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 import pytest
 
+import memstore
 from memstore.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -128,6 +129,36 @@ def walk(command: click.Command, path: str) -> dict[str, click.Command]:
         for name, child in command.commands.items():
             found |= walk(child, f"{path} {name}")
     return found
+
+
+def test_every_public_name_and_method_is_in_the_docs() -> None:
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
+    names = {name for name in memstore.__all__ if not name.startswith("__")}
+    methods = {
+        name
+        for kind in (memstore.MemoryStore, memstore.Memory, memstore.Client)
+        for name in dir(kind)
+        if not name.startswith("_")
+    }
+    missing = sorted((names | methods) - told)
+    assert not missing
+
+
+def test_every_page_is_in_the_readme_and_every_link_leads_somewhere() -> None:
+    linked = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target, place in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+            file = (page.parent / target).resolve() if target else page
+            assert file.exists(), f"{page.name}: {target}"
+            if place:
+                headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+                places = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+                assert place in places, f"{page.name}: {target}#{place}"
+            if page.name == "README.md":
+                linked.add(file)
+    assert set(PAGES) - {ROOT / "README.md"} <= linked
 
 
 COMMANDS = walk(main, "memstore")

@@ -29,11 +29,12 @@ from memstore.candidates import (
     to_hit,
 )
 from memstore.encoding import check_vectors, is_blank, legible_share
-from memstore.errors import EncoderMismatch, InvalidInput
+from memstore.errors import EncoderFailed, EncoderMismatch, InvalidInput
 from memstore.filters import EventFilter, conditions, exists
+from memstore.reranking import RERANKED, load_reranker, rerank
 from memstore.space import Space
 from memstore.text import check_time, check_whole, clean_text
-from memstore.types import Identity, SearchResult
+from memstore.types import Hit, Identity, SearchResult
 
 if TYPE_CHECKING:
     from memstore._async.store import AsyncMemoryStore
@@ -190,22 +191,44 @@ async def search(
         found = await find(conn, memory_id, store._space, asked, where, settings, clock)
         if found is None:
             return SearchResult(hits=(), degraded=degraded, milliseconds=clock.milliseconds)
-        best = found.ranked.order[:k].tolist()
+        most = k if store.reranker is None else max(k, RERANKED)
+        best = found.ranked.order[:most].tolist()
         events = await log.at(conn, memory_id, found.frame.position[best].tolist())
         unencoded = await count_unencoded(conn, memory_id, store._space)
-    hits = tuple(
+    hits = [
         to_hit(events[position], found, index, float(found.ranked.scores[index]))
         for index, position in zip(best, found.frame.position[best].tolist(), strict=True)
-    )
+    ]
     clock.lap("entries")
+    hits, left_out = await reranked(store, asked.text, hits, clock)
+    hits, degraded = hits[:k], "; ".join(filter(None, (degraded, left_out)))
     telemetry.count(hits=len(hits), unencoded=unencoded, degraded=bool(degraded))
     return SearchResult(
-        hits=hits,
+        hits=tuple(hits),
         leg_hits=found.leg_hits,
         unencoded=unencoded,
         degraded=degraded,
         milliseconds=clock.milliseconds,
     )
+
+
+async def reranked(
+    store: AsyncMemoryStore, query: str, hits: list[Hit], clock: Clock
+) -> tuple[list[Hit], str]:
+    """Order hits by the store's reranker, where it has one, off the loop.
+
+    Returns them, and what was left out, in words, when it fails.
+    """
+    if store.reranker is None or is_blank(query):
+        return hits, ""
+    try:
+        if isinstance(store.reranker, str):
+            store.reranker = await in_thread(load_reranker, store.reranker)
+        ordered = await in_thread(rerank, store.reranker, query, hits)
+    except EncoderFailed as error:
+        return hits, f"not re-ranked: {error}"
+    clock.lap("rerank")
+    return ordered, ""
 
 
 def moment(now: datetime | None) -> datetime:

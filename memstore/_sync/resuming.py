@@ -70,6 +70,9 @@ def resume(
         joined = read_partners(conn, memory_id, events | neighbours)
         unencoded = searching.count_unencoded(conn, memory_id, store._space)
         clock.lap("entries")
+    if hits and weighted:
+        hits, left_out = searching.reranked(store, weighted[0][0], hits, clock)
+        degraded = "; ".join(filter(None, (degraded, left_out)))
     everything = joined | neighbours | events
     inputs = ContextInputs(
         now=asked_at,

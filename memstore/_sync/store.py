@@ -45,7 +45,7 @@ from memstore.space import Space
 from memstore.state import M, MigrationReport
 from memstore.text import check_id
 from memstore.tuning import BUDGETS, Tuned
-from memstore.types import Encoder, Identity
+from memstore.types import Encoder, Identity, Reranker
 from memstore.worker import Worker
 
 if TYPE_CHECKING:
@@ -55,12 +55,15 @@ if TYPE_CHECKING:
 class MemoryStore:
     """Every memory of one tenant in one Postgres.
 
-    Open it with `embedded` or `connect`, and close it, or use it as a context manager.
+    Open it with `embedded` or `connect`, and close it, or use it as a context manager. Set
+    `reranker` to a cross-encoder, or its name, to have it order the best entries anew; by default
+    it is the setting's, and none.
     """
 
     def __init__(self, db: Database, settings: Settings, encoder: str | Encoder | None) -> None:
         """Use `embedded` or `connect` instead."""
         self.settings = settings
+        self.reranker: str | Reranker | None = settings.reranker
         self._db = db
         self._encoders = EncoderSource(encoder, settings.cache_dir)
         self._space: Space | None = None
