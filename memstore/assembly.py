@@ -10,7 +10,17 @@ from memstore.budget import Budget
 from memstore.fitting import Seen, cut, shares, too_long_to_count
 from memstore.messages import PER_MESSAGE, PER_REQUEST, grouped
 from memstore.outline import LEVELS, Views
-from memstore.render import Entry, block, body, entry_text, gap, heading
+from memstore.render import (
+    GAP,
+    Entry,
+    block,
+    body,
+    clock_of,
+    entry_text,
+    heading,
+    introduced,
+    role_of,
+)
 from memstore.selection import Selection
 from memstore.types import Event, Hit, TokenCounter
 
@@ -42,7 +52,7 @@ class _Step:
     detail: tuple[int, int]
     units: dict[int, _Unit]
     shown: dict[int, Entry]
-    headings: frozenset[str]
+    said: frozenset[str]  # headings, times and roles, each written once
     spent: int
 
 
@@ -99,10 +109,10 @@ class Assembly:
         return self._bodies[position]
 
     def _text(self, entry: Entry) -> str:
-        """Render an entry once."""
+        """Render an entry once, without what may stand above it."""
         key = (entry.position, entry.cut)
         if key not in self._texts:
-            self._texts[key] = entry_text(entry)
+            self._texts[key] = entry_text(entry, clock=False, role=False)
         return self._texts[key]
 
     def _cost(self, entries: Iterable[Entry]) -> int:
@@ -186,8 +196,8 @@ class Assembly:
         spent = step.spent + unit.cost + unit.around - (old.cost + old.around if old else 0)
         units = {**step.units, _key(unit): unit}
         shown = {**step.shown, **{entry.position: entry for entry in unit.entries}}
-        headings = step.headings | {heading(entry.event, None) for entry in unit.entries}
-        self._steps.append(_Step(step.state, step.detail, units, shown, headings, spent))
+        said = step.said.union(*(_said(entry.event) for entry in unit.entries))
+        self._steps.append(_Step(step.state, step.detail, units, shown, said, spent))
 
     def _add_state(self, room: int) -> None:
         """Show the state as fully as `room` more tokens allow."""
@@ -325,16 +335,15 @@ class Assembly:
         return unit if unit.cost <= room else None
 
     def _surroundings(self, entries: list[Entry]) -> int:
-        """Estimate the headings and gap marks that entries bring with them."""
+        """Estimate the headings, times, roles and gap marks that entries bring with them."""
         now, spent = self._now, 0
         own = {entry.position for entry in entries}
         for entry in entries:
             beside = {entry.position - 1, entry.position + 1}
             if not (beside & own or beside & now.shown.keys()):
-                spent += self.count(gap(41)) + 1
-        for title in {heading(entry.event, None) for entry in entries} - now.headings:
-            spent += self.count(title) + 1
-        return spent
+                spent += self.count(GAP + "\n")
+        new = {key: text for entry in entries for key, text in _said(entry.event).items()}
+        return spent + sum(self.count(text) for key, text in new.items() if key not in now.said)
 
     def _with_surroundings(self, unit: _Unit) -> _Unit:
         return unit._replace(around=self._surroundings(list(unit.entries)))
@@ -403,6 +412,15 @@ class Assembly:
 
 def _position(item: Event | Entry) -> int:
     return item.position
+
+
+def _said(event: Event) -> dict[str, str]:
+    """Give what is written of an event only where it is new: by what it says, the text."""
+    title, clock = heading(event, None), clock_of(event)
+    said = {title: title + "\n", title + clock: clock}
+    if introduced(event) and (role := role_of(event)):
+        said[f"{event.actor}{role}"] = role
+    return said
 
 
 def _key(unit: _Unit) -> int:

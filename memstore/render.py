@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from memstore.types import JSON, Event, Hit
+from memstore.types import JSON, ROLES, Event, Hit
 
 __all__ = ["CLOSE", "OPEN", "Entry", "block", "body", "entry_text", "label", "literal", "visible"]
 
 OPEN, CLOSE = "<recalled>", "</recalled>"
+#: Stands for entries that are left out; the positions on either side say how many.
+GAP = "…"
 _TAG_NAME = "recalled"
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LABEL_LIMIT = 80
@@ -170,20 +173,44 @@ def body(event: Event) -> str:
     return event.content
 
 
-def entry_text(entry: Entry) -> str:
-    """Render one entry: ``[12] 14:03 alice (user), decision: text``."""
+def entry_text(entry: Entry, *, clock: bool = True, role: bool = True) -> str:
+    """Render one entry: ``[12] 14:03 alice (user), decision: text``.
+
+    `clock` False leaves out the time, `role` False an actor's role, where they stand above it.
+    """
     event = entry.event
     place, text = str(event.position), entry.text
     if entry.cut:
         (start, stop), length = entry.cut, len(entry.body)
         place += f", {start}-{stop} of {length} chars"
         text = ("…" if start else "") + text.strip() + ("…" if stop < length else "")
-    who = event.role if event.actor == event.role else f"{label(event.actor)} ({event.role})"
+    when = clock_of(event) if clock else ""
+    who = event.role if event.actor == event.role else label(event.actor)
+    said_as = role_of(event) if role or not introduced(event) else ""
     kind = "" if event.event_type == "message" else f", {label(event.event_type)}"
     calls = [p for p in entry.group if p < event.position]
     if calls and event.event_type == "tool_result":
         kind += f" of [{calls[0]}]"
-    return f"[{place}] {_clock(event.occurred_at)} {who}{kind}: {indented(visible(text))}".rstrip()
+    return f"[{place}]{when} {who}{said_as}{kind}: {indented(visible(text))}".rstrip()
+
+
+def clock_of(event: Event) -> str:
+    """Write an entry's time of day."""
+    return " " + _clock(event.occurred_at)
+
+
+def role_of(event: Event) -> str:
+    """Write the role of an actor with a name of its own."""
+    return "" if event.actor == event.role else f" ({event.role})"
+
+
+def introduced(event: Event) -> str:
+    """Give the name under which an actor's role need be said only once, or nothing.
+
+    A name that reads as a role, or is too long to be written whole, has it said each time.
+    """
+    plain = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", event.actor))).casefold()
+    return "" if plain in ROLES or len(event.actor) > _LABEL_LIMIT else event.actor
 
 
 def _clock(moment: datetime) -> str:
@@ -203,20 +230,22 @@ def heading(event: Event, before: Event | None) -> str:
 
 
 def gap(count: int) -> str:
-    """Mark `count` entries that are not shown."""
-    return f"… {count} entr{'y' if count == 1 else 'ies'} …"
+    """Mark that the log goes on for `count` entries that are not shown."""
+    return f"… {count} more"
 
 
 def log(entries: Iterable[Entry], *, turns: Collection[int] = (), head: int = 0) -> list[str]:
     """Render entries, in order of position, with headings and marked gaps.
 
-    Positions in `turns` are replayed as messages: only their place is marked here. `head` is
-    the log's last position.
+    A time is left out where it is that of the entry before, an actor's role where it was said
+    above: tokens are for what was said. Positions in `turns` are replayed as messages: only their
+    place is marked here. `head` is the log's last position.
     """
     lines: list[str] = []
     before: Event | None = None
     last = 0
     run: list[Event] = []
+    roles: dict[str, str] = {}
 
     def close_run() -> None:
         if run:
@@ -232,13 +261,16 @@ def log(entries: Iterable[Entry], *, turns: Collection[int] = (), head: int = 0)
         if title or missing > 0 or event.position not in turns:
             close_run()
         if missing > 0:
-            lines.append(gap(missing))
+            lines.append(GAP)
         if title:
             lines.append(title)
         if event.position in turns:
             run.append(event)
         else:
-            lines.append(entry_text(entry))
+            at_once = before is not None and not title and clock_of(before) == clock_of(event)
+            known = roles.get(event.actor) == event.role
+            lines.append(entry_text(entry, clock=not at_once, role=not known))
+            roles[event.actor] = event.role
         before, last = event, event.position
     close_run()
     if head > last:
