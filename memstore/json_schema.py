@@ -11,18 +11,20 @@ from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import RootModel
 
 from memstore.annotations import Node
-from memstore.checking import Checker
 from memstore.documents import json_patch, reason_of, same, split_pointer
 from memstore.errors import InvalidInput, SchemaError
 from memstore.schema import Document, StateSchema, check_name
 from memstore.subschemas import Schema, examined, notes_of, target_of
 from memstore.text import clean_json
 from memstore.types import JSON
+
+if TYPE_CHECKING:
+    from memstore.checking import Checker
 
 __all__ = ["Definition", "JsonSchema", "JsonState", "defined"]
 
@@ -122,6 +124,8 @@ class JsonSchema(StateSchema[JsonState]):
         last = versions[-1]
         if [one.version for one in versions] != list(range(1, last.version + 1)):
             raise SchemaError(f"the versions of {last.name!r} are not all there")
+        from memstore.checking import Checker  # its library takes its time
+
         checkers = [Checker(one.schema) for one in versions]
         initial = _defaults(last.schema) if last.initial is None else last.initial
         object.__setattr__(self, "definition", last)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
 import regex
-from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter, ValidationError
 
 from memstore.annotations import QUESTION, Cue, Fresh, Note
@@ -43,7 +43,6 @@ AT_THE_ROOT = ("$id", "$schema", "$vocabulary")
 
 Schema = dict[str, Any] | bool
 
-_META = Draft202012Validator(Draft202012Validator.META_SCHEMA)
 _DURATION = TypeAdapter(timedelta)
 
 
@@ -114,9 +113,7 @@ def examined(schema: JSON) -> dict[str, Any]:
     if cleaned.get("$schema", DIALECT) not in (DIALECT, f"{DIALECT}#"):
         raise SchemaError(f"only {DIALECT} is taken", path="schema/$schema")
     try:
-        worst = next(
-            Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(cleaned), None
-        )
+        worst = next(_dialect().iter_errors(cleaned), None)
     except RecursionError:
         raise SchemaError("it is nested too deeply", path="schema") from None
     if worst is not None:
@@ -133,6 +130,13 @@ def examined(schema: JSON) -> dict[str, Any]:
             words = str(error).removeprefix(f"{error.path}: ") if error.path else str(error)
             raise SchemaError(words, path=where) from error
     return cleaned
+
+
+@cache
+def _dialect() -> Any:
+    from jsonschema import Draft202012Validator  # takes its time
+
+    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 def _walk(schema: Schema, at: Pointer) -> Iterator[tuple[Pointer, Schema]]:
