@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memstore.encoding import check_vectors, load_encoder
 from memstore.encoding.onnx import MAX_BATCH, MAX_BATCH_TOKENS, batches
+from memstore.encoding.weights import cache_folder
 from memstore.errors import ConfigurationError, EncoderFailed, EncoderMismatch, MissingExtra
 from memstore.types import Encoder
 
@@ -171,3 +175,20 @@ def test_check_vectors_counts_and_makes_unit_rows() -> None:
     given = np.array([[3.0, 4.0]], np.float32)
     check_vectors(given, 2)
     assert given.tolist() == [[3.0, 4.0]]
+
+
+def test_the_library_below_reports_to_nobody(encoder: Encoder, tmp_path: Path) -> None:
+    """onnxruntime's wheels do unless told otherwise, and keep a device's id in the home."""
+    quiet = {"CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}
+    environment = {name: value for name, value in os.environ.items() if name not in quiet}
+    code = """
+        import sys
+        from memstore.encoding import load_encoder
+        load_encoder(cache_dir=sys.argv[1]).encode(["x"])
+        """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), cache_folder()],
+        env=environment | {"HOME": str(tmp_path)},
+        check=True,
+    )
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

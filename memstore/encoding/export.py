@@ -106,6 +106,7 @@ def _run(weights: Weights, partial: Path, progress: Progress) -> None:
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
+        "ORT_DISABLE_TELEMETRY": "1",
     }
     environment.pop("PYTHONWARNINGS", None)  # the exporter warns a lot, about itself
     module = f"{__package__}.export_worker"

@@ -74,6 +74,8 @@ class OnnxEncoder:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, threads: int | None = None) -> None:
+        # Its wheels report their use to their maker, unless this is said before they are loaded.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         try:
             import onnxruntime
         except ImportError as error:
