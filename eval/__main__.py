@@ -13,6 +13,7 @@ from eval import bm25 as in_memory
 from eval import compare as comparison
 from eval import datasets, quality, results, runner, systems, tables
 from eval.bench import bench
+from eval.load import load
 from eval.opening import bars, opened
 from memstore import MemstoreError
 
@@ -52,6 +53,7 @@ def main() -> None:
 
 
 main.add_command(bench)
+main.add_command(load)
 
 
 @main.command()
