@@ -375,13 +375,33 @@ def test_the_cosine_counts_by_what_the_encoder_can_read() -> None:
     assert positions(frame, rank(frame, unread, Settings(vector=2.0))) == [1, 2]
 
 
-def test_what_the_user_said_is_found_by_the_reply_to_it() -> None:
+def test_what_the_user_said_is_found_by_a_long_reply_to_it() -> None:
+    def ranked(length: float) -> tuple[list[int], Ranked]:
+        frame = make_frame(
+            4,
+            cosine=[0.3, 0.3, 0.3, 0.8],
+            role=["user", "assistant", "user", "assistant"],
+            doc_length=np.array([9, length, 9, length]),
+        )
+        found = rank(frame, NOBODY, Settings(length=0.0))
+        return positions(frame, found), found
+
+    order, found = ranked(400)
+    assert found.scores[2] > found.scores[0]
+    assert order[0] == 3
+
+
+def test_an_entry_is_not_buried_under_what_short_replies_answer() -> None:
+    """The best by both legs stays ahead of user turns whose replies are a few words long."""
     frame = make_frame(
-        4, cosine=[0.3, 0.3, 0.3, 0.8], role=["user", "assistant", "user", "assistant"]
+        6,
+        tf=[[0], [0], [0], [0], [0], [2]],
+        cosine=[0.3, 0.7, 0.2, 0.7, 0.2, 0.9],
+        role=["user", "assistant", "user", "assistant", "user", "tool"],
+        doc_length=np.array([9.0, 12, 9, 12, 9, 30]),
     )
-    scores = rank(frame, NOBODY).scores
-    assert scores[2] > scores[0]
-    assert positions(frame, rank(frame, NOBODY))[0] == 3
+    found = rank(frame, NOBODY)
+    assert positions(frame, found)[0] == 6
 
 
 def test_a_question_about_the_assistants_words_prefers_them() -> None:

@@ -23,6 +23,8 @@ from memstore.ranking.times import closeness
 
 LONG = 100
 """Terms; beyond it an entry is held back, and its neighbours say less about it."""
+FULL_REPLY = 200
+"""Terms; a reply that is shorter says less about what it replies to."""
 LOOKED_INTO = 100
 """Entries whose text is read for times and numbers: those that lead without."""
 
@@ -71,7 +73,7 @@ def rank(frame: Frame, query: QueryFeatures, settings: Settings | None = None) -
                 features["lexical"],
             ),
             "answer": beside.shift(legs * asks, -1),
-            "reply": mine * beside.shift(features["vector"], 1),
+            "reply": mine * beside.shift(features["vector"] * np.minimum(terms / FULL_REPLY, 1), 1),
             "session": best_in_session(frame, legs),
             "coverage": session_coverage(frame, tf, idf(df, frame.documents)),
             "actor": by_actor.astype(np.float64),

@@ -38,7 +38,8 @@ class Settings:
     answer: float = 0.3
     """The legs' score of the entry before it, if that one asks."""
     reply: float = 2.0
-    """It is the user's among other roles: the cosine of the entry after it, mostly the reply."""
+    """It is the user's among other roles: the cosine of the entry after it, mostly the reply, as
+    far as that one is long (200 terms) and so says again what it was asked."""
     session: float = 0.6
     """The legs' best score in its session."""
     coverage: float = 0.5
