@@ -195,6 +195,8 @@ def save(
         row = (conn.execute(statement, parameters)).fetchone()
         assert row is not None
     log_end, saved_at = row["last_position"], row["saved_at"].astimezone(UTC)
+    if log_end < before.log_end:  # the memory was erased, and begun again
+        raise StateConflict(expected_version=before.version, actual_version=before.version)
     log_position = log_end
     if draft.log_position is not None:
         log_position = check_whole(draft.log_position, "log_position")

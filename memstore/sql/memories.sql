@@ -7,9 +7,10 @@ SELECT tenant_id FROM memstore.tenants WHERE name = %(name)s;
 INSERT INTO memstore.tenants (name) VALUES (%(name)s) ON CONFLICT DO NOTHING;
 
 -- name: create_memory
-INSERT INTO memstore.memories (memory_id, tenant_id, agent_id, user_id)
+-- Where another was faster, its row is locked: else an erasure could remove it before it is used.
+INSERT INTO memstore.memories AS m (memory_id, tenant_id, agent_id, user_id)
 VALUES (%(memory_id)s, %(tenant_id)s, %(agent_id)s, %(user_id)s)
-ON CONFLICT DO NOTHING;
+ON CONFLICT (memory_id) DO UPDATE SET last_position = m.last_position;
 
 -- name: list_memories
 -- Keyset page by memory_id.
