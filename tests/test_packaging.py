@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-SERVED = ("embedded", "encoders", "server", "client")
+SERVED = ("embedded", "encoders", "server", "client", "telemetry")
 BASE: list[str] = PROJECT["dependencies"]
 ALL = [*BASE, *(text for extra in SERVED for text in EXTRAS[extra])]
 
