@@ -8,9 +8,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from psycopg import sql
 
 from memstore import MemoryStore, MigrationRequired, StorageError, migrate
+from memstore.cli import main
 from memstore.embedded import EmbeddedServer
 from memstore.migration import Migration, available
 from tests.conftest import administer, database_of
@@ -38,6 +40,27 @@ def test_migrations_are_applied_once_and_in_order(empty_url: str) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
     assert [m.number for m in migrate(empty_url)] == numbers
     assert migrate(empty_url) == []
+
+
+def test_a_login_is_let_serve(server: EmbeddedServer, empty_url: str) -> None:
+    login = f"login_{uuid4().hex[:8]}"
+    command = ["migrate", "--url", empty_url, "--encoder", "none", "--grant"]
+    refused = CliRunner().invoke(main, [*command, login])
+    assert refused.exit_code == 1
+    assert f'role "{login}" does not exist' in refused.stderr
+    administer(server, f"CREATE ROLE {login} LOGIN")
+    for _ in range(2):
+        granted = CliRunner().invoke(main, [*command, login])
+        assert granted.exit_code == 0, granted.output
+    url = empty_url.replace("//postgres@", f"//{login}@")
+    with MemoryStore.connect(url, encoder=None, settings=QUIET) as store:
+        memory = store.memory(agent="a", user="u")
+        memory.append(content="x")
+        assert store.authenticate("mem_unknown") is None
+        memory.erase(author="t", reason="t")
+        with pytest.raises(StorageError, match="permission denied"):
+            store.create_tenant("mine")
+    administer(server, f"DROP ROLE {login}")
 
 
 def test_processes_that_migrate_at_once_apply_each_once(empty_url: str) -> None:

@@ -124,7 +124,9 @@ def test_agents_of_two_tenants_live_through_it_at_once(
                 assert kept.events()
 
 
-def test_a_transaction_leaves_nothing_to_the_next_client(database_url: str, narrow: Pooler) -> None:
+def test_a_transaction_leaves_nothing_to_the_next_client(  # trap 35
+    database_url: str, narrow: Pooler
+) -> None:
     url = narrow.url(name_of(database_url))
     said = "SELECT current_user, current_setting('memstore.tenant', true), pg_backend_pid()"
     with ExitStack() as stack:

@@ -78,10 +78,14 @@ async def _apply(conn: AsyncConnection[DictRow], migration: Migration, timeout: 
 
 async def grant(url: str, login: str) -> None:
     """Let a login serve: make it a member of memstore's roles. It owns nothing all the same."""
-    roles = composing.SQL(", ").join(map(composing.Identifier, (SERVER, WORKER, ERASER, AUTHENTICATOR)))
+    roles = composing.SQL(", ").join(
+        map(composing.Identifier, (SERVER, WORKER, ERASER, AUTHENTICATOR))
+    )
     try:
         async with await AsyncConnection[DictRow].connect(url, autocommit=True) as conn:
-            await conn.execute(composing.SQL("GRANT {} TO {}").format(roles, composing.Identifier(login)))
+            await conn.execute(
+                composing.SQL("GRANT {} TO {}").format(roles, composing.Identifier(login))
+            )
     except psycopg.Error as error:
         raise wrap(error) from error
 

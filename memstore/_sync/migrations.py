@@ -77,10 +77,12 @@ def _apply(conn: Connection[DictRow], migration: Migration, timeout: float) -> N
 
 def grant(url: str, login: str) -> None:
     """Let a login serve: make it a member of memstore's roles. It owns nothing all the same."""
-    roles = sql.SQL(", ").join(map(sql.Identifier, (SERVER, WORKER, ERASER, AUTHENTICATOR)))
+    roles = composing.SQL(", ").join(
+        map(composing.Identifier, (SERVER, WORKER, ERASER, AUTHENTICATOR))
+    )
     try:
         with Connection[DictRow].connect(url, autocommit=True) as conn:
-            conn.execute(sql.SQL("GRANT {} TO {}").format(roles, sql.Identifier(login)))
+            conn.execute(composing.SQL("GRANT {} TO {}").format(roles, composing.Identifier(login)))
     except psycopg.Error as error:
         raise wrap(error) from error
 
