@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from memstore import AsyncClient, Client, MemoryStore
 from memstore_api import ServerSettings, create_app
+from memstore_api.serving import config_of
 from tests.stores import QUIET, Blocking, connected, event_loop
 
 LOCAL = "http://127.0.0.1"
@@ -65,8 +66,8 @@ async def asked(app: FastAPI, key: str | None = None) -> AsyncIterator[httpx.Asy
 @contextmanager
 def running(app: FastAPI) -> Iterator[str]:
     """Serve an application at a port of its own, and give its URL."""
-    config = uvicorn.Config(app, port=0, lifespan="on", log_config=None, access_log=False)
-    server = uvicorn.Server(config)
+    settings = app.state.service.settings.model_copy(update={"port": 0})
+    server = uvicorn.Server(config_of(app, settings))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until = time.monotonic() + LONGEST

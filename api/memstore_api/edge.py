@@ -28,6 +28,7 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+LEAST_RATE = 4_096  # bytes a second of a body, once it has taken the time of a pause
 UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -133,6 +134,7 @@ class _Call:
         self._send = send
         self.finished = False
         self._whole = False
+        self._waited = 0.0
         self._timeout = settings.body_timeout
         streamed = self.headers.get("content-type", "").startswith(NDJSON)
         self._most = None if streamed else settings.max_body
@@ -144,10 +146,14 @@ class _Call:
     async def receive(self) -> Message:
         if self._whole:
             return await self._receive()
+        # A pause is bounded, and so is the whole: a body that drips does not hold its place.
+        left = self._timeout + self.received / LEAST_RATE - self._waited
+        began = time.monotonic()
         try:
-            message = await asyncio.wait_for(self._receive(), self._timeout)
+            message = await asyncio.wait_for(self._receive(), min(left, self._timeout))
         except TimeoutError:
             raise Refused(InvalidInput("the body took too long", path="body"), 408) from None
+        self._waited += time.monotonic() - began
         if message["type"] == "http.request":
             self.received += len(message.get("body", b""))
             self._whole = not message.get("more_body", False)

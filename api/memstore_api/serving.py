@@ -7,10 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import uvicorn
+from fastapi import FastAPI
 
 from memstore import ConfigurationError, telemetry
 from memstore_api.access import is_loopback
 from memstore_api.app import create_app
+from memstore_api.connections import Connection
 from memstore_api.settings import ServerSettings
 
 
@@ -29,6 +31,22 @@ class _Server(uvicorn.Server):
                 self._listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
 
+def config_of(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
+    """Say how an application is served."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=Connection,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=settings.shutdown_timeout,
+    )
+
+
 def serve(settings: ServerSettings, listening: Callable[[str], object]) -> None:
     """Serve until SIGTERM or SIGINT; then requests under way finish and the store is closed.
 
@@ -42,18 +60,7 @@ def serve(settings: ServerSettings, listening: Callable[[str], object]) -> None:
         )
     ended = telemetry.export() if settings.telemetry else lambda: None
     app = create_app(settings)
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=settings.shutdown_timeout,
-    )
-    server = _Server(config, listening)
+    server = _Server(config_of(app, settings), listening)
     # After a SIGINT, uvicorn raises KeyboardInterrupt once all is finished.
     with suppress(KeyboardInterrupt, SystemExit):
         server.run()

@@ -38,6 +38,9 @@ class ServerSettings(Settings):
     body_timeout: float = Field(
         default=30.0, gt=0, description="seconds that a client may pause within a body"
     )
+    send_timeout: float = Field(
+        default=30.0, gt=0, description="seconds that a client may leave an answer untaken"
+    )
     shutdown_timeout: int = Field(
         default=30, ge=1, description="seconds that requests under way have to finish"
     )

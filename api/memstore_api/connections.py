@@ -1,0 +1,73 @@
+"""Connections that end when their client is too slow: in asking, or in taking the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+logger = logging.getLogger("memstore.server")
+
+_Base: Any = AutoHTTPProtocol
+
+
+class Connection(_Base):  # type: ignore[misc]
+    """A connection that is cut where a request's head does not come, or an answer is not taken.
+
+    Both take `body_timeout` and `send_timeout` seconds at most, however many pieces they come or
+    go in: what is not written in that time down to the transport's low-water mark is given up.
+    """
+
+    _head: asyncio.TimerHandle | None = None
+    _answer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head, self._answer = _cancelled(self._head), _cancelled(self._answer)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._answer = self._timer(self._settings.send_timeout, self._cut_answer)
+
+    def resume_writing(self) -> None:
+        self._answer = _cancelled(self._answer)
+        super().resume_writing()
+
+    @property
+    def _settings(self) -> Any:
+        return self.config.app.state.service.settings
+
+    def _await_head(self) -> None:
+        """Start the clock where no request is under way, unless it runs; stop it where one is."""
+        cycle = self.cycle
+        if cycle is not None and (not cycle.response_complete or self.timeout_keep_alive_task):
+            self._head = _cancelled(self._head)
+        elif self._head is None:
+            self._head = self._timer(self._settings.body_timeout, self._cut_head)
+
+    def _timer(self, seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
+        made: asyncio.TimerHandle = self.loop.call_later(seconds, then)
+        return made
+
+    def _cut_head(self) -> None:
+        self.transport.abort()
+
+    def _cut_answer(self) -> None:
+        logger.warning("an answer was not taken in time")
+        self.transport.abort()
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
