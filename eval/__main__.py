@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -22,21 +21,15 @@ EXISTING = click.Path(exists=True, path_type=Path)
 ANY = click.Path(path_type=Path)
 
 
-class Numbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers from 1 up, with commas between."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = tuple(int(part) for part in str(value).split(",") if part.strip())
-        except ValueError:
-            numbers = (0,)
-        if min(numbers, default=1) < 1:
-            self.fail(f"{value!r} is no list of token counts such as 1024,2048", param, ctx)
-        return numbers
+def to_numbers(ctx: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    """Read whole numbers from 1 up, with commas between."""
+    try:
+        numbers = tuple(int(part) for part in value.split(",") if part.strip())
+    except ValueError:
+        numbers = (0,)
+    if min(numbers, default=1) < 1:
+        raise click.BadParameter(f"{value!r} is no list of token counts such as 1024,2048")
+    return numbers
 
 
 def loaded(dataset: str, path: Path) -> datasets.Dataset:
@@ -66,7 +59,13 @@ main.add_command(load)
     show_default=True,
     help="What ranks: memstore as shipped, or what it is compared with.",
 )
-@click.option("--budget", type=Numbers(), default=(), help="Token budgets, such as 1024,2048,4096.")
+@click.option(
+    "--budget",
+    metavar="N,N,…",
+    callback=to_numbers,
+    default="",
+    help="Token budgets, such as 1024,2048,4096.",
+)
 @click.option("--json", "out", type=ANY, help="Write the result here.")
 @click.option("--trec", type=ANY, help="Write TREC run and qrels files into this folder.")
 @click.option("--keep", type=ANY, help="Keep the encoded store in this folder.")
@@ -123,7 +122,14 @@ def compare(a: Path, b: Path, wanted: tuple[str, ...], examples: int) -> None:
 @main.command()
 @click.option("--dataset", type=click.Choice(FORMS), required=True, help="The form of the data.")
 @click.option("--path", type=EXISTING, required=True, help="The file, or for generic the folder.")
-@click.option("--budget", type=Numbers(), default=(2048,), help="Token budgets.  [default: 2048]")
+@click.option(
+    "--budget",
+    metavar="N,N,…",
+    callback=to_numbers,
+    default="2048",
+    show_default=True,
+    help="Token budgets.",
+)
 @click.option("--only", multiple=True, help="Leave out only this part; more than once for more.")
 @click.option("--json", "out", type=ANY, help="Write the result here.")
 @click.option("--markdown", type=ANY, help="Write the table, with intervals, here.")

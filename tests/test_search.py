@@ -29,32 +29,10 @@ from memstore import (
 )
 from memstore.analysis import query_terms, terms
 from memstore.ranking import LEXICAL, VECTOR
+from tests.encoders import HashEncoder
 from tests.stores import KINDS, QUIET, connected
 
 WORDS = [*"the a of to and in we it is that for on with about talk did when plan road tea".split()]
-
-
-class HashEncoder:
-    """Words hashed to directions: deterministic, quick, and alike for texts that share words."""
-
-    name = "hash"
-    dimension = 64
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        rows = []
-        for text in texts:
-            found = re.findall(r"\w+", text.casefold()) or ["none"]
-            rows.append(sum(np.random.default_rng(hash_of(w)).normal(size=64) for w in found))
-        array: NDArray[np.float32] = np.array(rows, np.float32)
-        array /= np.linalg.norm(array, axis=1, keepdims=True)
-        return array
-
-    def chunks(self, text: str, *, reserve: int = 0) -> list[tuple[int, int]]:
-        return [(start, min(start + 400, len(text))) for start in range(0, len(text), 400)]
-
-
-def hash_of(word: str) -> int:
-    return int.from_bytes(word.encode()[:8].ljust(8, b"\0"), "little")
 
 
 class Broken(HashEncoder):

@@ -19,18 +19,12 @@ from memstore.tuning import BUDGETS
 Labelled = list[tuple[Memory[Any], str, Sequence[int]]]
 
 
-class Budgets(click.ParamType[tuple[int, ...]]):
-    """Whole numbers with commas between."""
-
-    name = "N,N,…"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(sorted({int(part) for part in str(value).split(",")}))
-        except ValueError:
-            self.fail(f"{value!r} is no list of numbers", param, ctx)
+def to_budgets(ctx: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    """Read whole numbers with commas between."""
+    try:
+        return tuple(sorted({int(part) for part in value.split(",")}))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of numbers") from None
 
 
 @click.command("tune")
@@ -44,7 +38,8 @@ class Budgets(click.ParamType[tuple[int, ...]]):
 @click.option("--share", default=0.9, show_default=True, help="The share of evidence to keep.")
 @click.option(
     "--budgets",
-    type=Budgets(),
+    metavar="N,N,…",
+    callback=to_budgets,
     default=",".join(map(str, BUDGETS)),
     show_default=True,
     help="The budgets to try.",
