@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -18,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from memstore.embedded import EmbeddedServer
 from memstore.types import Encoder
+from tests.stores import KINDS, connected
 
 # Slowness is a busy machine's, not a failure of what is tested.
 settings.register_profile("memstore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -83,6 +86,35 @@ def database_url(server: EmbeddedServer, template: str) -> Iterator[str]:
     administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.fixture
+def place(scratch: Path) -> Iterator[Path]:
+    """A folder that only its owner may enter: a server of root's runs as a user who may not."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def pristine(scratch: Path) -> Path:
+    """A data folder that was opened once, to be copied: a tenth of the time of a new one."""
+    path = scratch / "pristine"
+    with EmbeddedServer.acquire(path) as server:
+        administer(server, "CREATE TABLE kept (word text)")
+    return path
+
+
+@pytest.fixture
+def data_dir(place: Path, pristine: Path) -> Path:
+    """A data folder with a table in it, closed."""
+    return copied(pristine, place / "data")
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, database_url: str) -> Iterator[Any]:
+    """Either store, without an encoder."""
+    with connected(request.param, database_url) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session")
 def encoder() -> Encoder:
     """The default encoder; exported once per machine, not per run."""
@@ -98,3 +130,8 @@ def database_of(server: EmbeddedServer, name: str) -> str:
 def administer(server: EmbeddedServer, statement: str) -> None:
     with closing(psycopg.connect(server.url, autocommit=True)) as connection:
         connection.execute(statement.encode())
+
+
+def copied(source: Path, target: Path) -> Path:
+    subprocess.run(["cp", "-a", source, target], check=True)
+    return target

@@ -14,16 +14,10 @@ from psycopg import sql
 
 from memstore import InvalidInput, MemoryStore, NotFound, StorageError
 from tests.serving import WordEncoder
-from tests.stores import KINDS, QUIET, connected
+from tests.stores import QUIET
 
 TENANTED = ("memories", "events", "postings", "state_versions", "encoding_queue", "erasures")
 MARK = "zanzibarmarker"
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, database_url: str) -> Iterator[Any]:
-    with connected(request.param, database_url) as opened:
-        yield opened
 
 
 def test_a_new_keys_token_opens_with_its_rights(store: Any) -> None:
@@ -144,6 +138,7 @@ def filled(database_url: str) -> Iterator[tuple[str, MemoryStore]]:
         store.create_tenant("other")
         for one in (store, store.for_tenant("other")):
             one.create_key("k", scopes=["read"])
+            one.schemas.register("note", 1, {"properties": {"text": {"type": "string"}}})
             gone = one.memory(agent="gone", user="u")
             gone.append(content="x")
             gone.erase()

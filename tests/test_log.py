@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -14,13 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memstore import IdempotencyConflict, InvalidInput, MemoryStore, NewEvent
-from tests.stores import KINDS, QUIET, connected
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, database_url: str) -> Iterator[Any]:
-    with connected(request.param, database_url) as opened:
-        yield opened
+from tests.stores import QUIET, connected
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
@@ -25,7 +24,7 @@ from memstore import (
     StateConflict,
     StateSchema,
 )
-from tests.stores import KINDS, connected
+from tests.stores import connected
 
 
 class Notes(BaseModel):
@@ -47,12 +46,6 @@ class Tracked(BaseModel):
 
 
 TRACKED = StateSchema("tracked", 1, Tracked)
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, database_url: str) -> Iterator[Any]:
-    with connected(request.param, database_url) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from memstore import InvalidInput, NotFound
-from tests.stores import KINDS, QUIET, connected
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, database_url: str) -> Iterator[Any]:
-    with connected(request.param, database_url) as opened:
-        yield opened
+from tests.stores import QUIET, connected
 
 
 @pytest.fixture
