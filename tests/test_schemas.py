@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from memstore import (
     DEFAULT_SCHEMA,
+    AsyncRemoteSchemas,
+    AsyncSchemas,
     Definition,
     InvalidInput,
     JsonState,
@@ -19,8 +22,10 @@ from memstore import (
     MigrationFailed,
     NewerSchema,
     NotFound,
+    RemoteSchemas,
     SchemaConflict,
     SchemaError,
+    Schemas,
 )
 from memstore.http import MERGE_TYPE
 from tests.serving import KINDS, application, asked, opened
@@ -82,9 +87,25 @@ def test_versions_are_registered_once_and_never_change(store: Any) -> None:
     assert [(d.name, d.version) for d in schemas.registered()] == [("desk", 2), ("other", 1)]
     assert schemas.registered()[0].migration == TO_SECOND
     assert (schemas.get("desk").version, schemas.get("desk", 1).version) == (2, 1)
+    assert [(d.version, d.migration) for d in schemas.versions("desk")] == [
+        (1, None),
+        (2, TO_SECOND),
+    ]
+    assert schemas.versions("desk", 1) == [first]
     for name, version in (("nothing", None), ("desk", 3)):
-        with pytest.raises(NotFound):
-            schemas.get(name, version)
+        for read in (schemas.get, schemas.versions):
+            with pytest.raises(NotFound):
+                read(name, version)
+
+
+@pytest.mark.parametrize(
+    ("local", "remote"), [(Schemas, RemoteSchemas), (AsyncSchemas, AsyncRemoteSchemas)]
+)
+def test_clients_have_the_stores_methods(local: type, remote: type) -> None:
+    for name, _ in inspect.getmembers(local, callable):
+        if not name.startswith("_") and name != "add":  # which serves the server
+            here, there = (inspect.signature(getattr(one, name)) for one in (remote, local))
+            assert here == there, name
 
 
 @pytest.mark.parametrize("name", ["", "a b", "/", "é" * 101, "a\x00", "\udc97", "agent"])

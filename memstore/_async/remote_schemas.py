@@ -60,12 +60,15 @@ class AsyncRemoteSchemas:
 
     async def get(self, name: str, version: int | None = None) -> JsonSchema:
         """Return a schema to name a memory with. See `Schemas.get`."""
+        return await in_thread(JsonSchema, await self.versions(name, version))
+
+    async def versions(self, name: str, version: int | None = None) -> list[Definition]:
+        """Return a schema's versions from the first on, up to one. Raises `NotFound`."""
         check_name(name, 1 if version is None else version)
         params = {} if version is None else {"version": version}
         path = f"{PATH}/{_encoded(name)}"
         response = await self._client._send("GET", path, params=params)
-        versions = read_answer(response.content, wire.definitions_from)
-        return await in_thread(JsonSchema, versions)
+        return read_answer(response.content, wire.definitions_from)
 
     async def registered(self) -> list[Definition]:
         """List the schemas by name, each in its newest version."""

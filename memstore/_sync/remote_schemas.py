@@ -61,12 +61,15 @@ class RemoteSchemas:
 
     def get(self, name: str, version: int | None = None) -> JsonSchema:
         """Return a schema to name a memory with. See `Schemas.get`."""
+        return in_thread(JsonSchema, self.versions(name, version))
+
+    def versions(self, name: str, version: int | None = None) -> list[Definition]:
+        """Return a schema's versions from the first on, up to one. Raises `NotFound`."""
         check_name(name, 1 if version is None else version)
         params = {} if version is None else {"version": version}
         path = f"{PATH}/{_encoded(name)}"
         response = self._client._send("GET", path, params=params)
-        versions = read_answer(response.content, wire.definitions_from)
-        return in_thread(JsonSchema, versions)
+        return read_answer(response.content, wire.definitions_from)
 
     def registered(self) -> list[Definition]:
         """List the schemas by name, each in its newest version."""
