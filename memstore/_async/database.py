@@ -11,13 +11,14 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import AsyncConnection, sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from memstore import telemetry
 from memstore._async.runtime import LoopGuard, in_thread
 from memstore.arrays import adapters
-from memstore.errors import MemstoreError, StorageError
+from memstore.errors import ConfigurationError, MemstoreError, StorageError
 from memstore.sql import statement
 
 Conn = AsyncConnection[DictRow]
@@ -43,6 +44,22 @@ def wrap(error: psycopg.Error) -> StorageError:
     return StorageError(f"the database failed: {str(error).strip() or type(error).__name__}")
 
 
+class ReportingConnection(AsyncConnection[DictRow]):
+    """Reports why it could not be made: a pool tries again, and in the end says nothing of it."""
+
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, report: Callable[[str], object], **kwargs: Any
+    ) -> Self:
+        try:
+            made = await super().connect(conninfo, **kwargs)
+        except psycopg.Error as error:
+            report(": " + " ".join(str(error).split()))
+            raise
+        report("")
+        return made
+
+
 class AsyncDatabase:
     """A pool of connections whose every transaction states its role and its tenant.
 
@@ -65,6 +82,7 @@ class AsyncDatabase:
         self.revive = revive
         self._timeout = connect_timeout
         self._pid = os.getpid()
+        self._reason = ""  # why the last attempt to connect failed, after a colon
         self._attempts = pool_size + 1
         self._prologues: dict[tuple[str | None, bool, int | None, str | None], bytes] = {}
         self._pool: AsyncConnectionPool[Conn] = AsyncConnectionPool(
@@ -81,19 +99,29 @@ class AsyncDatabase:
                 "application_name": "memstore",
                 "client_encoding": "utf8",
                 "context": ADAPTERS,
+                "report": self._report,
             },
-            connection_class=AsyncConnection[DictRow],
+            connection_class=ReportingConnection,
         )
+
+    def _report(self, reason: str) -> None:
+        self._reason = reason
 
     async def open(self) -> None:
         self._guard = LoopGuard()
+        try:
+            conninfo_to_dict(self.url)
+        except psycopg.ProgrammingError as error:  # libpq's words may quote a password
+            raise ConfigurationError(
+                "the database's URL is neither postgresql://… nor a list of name=value"
+            ) from error
         await self._pool.open()
         try:
             await self._pool.wait(self._timeout)
             self._vectors_schema = await self._find_vectors()
         except (PoolTimeout, psycopg.Error) as error:
             await self._pool.close()
-            raise StorageError(f"no connection within {self._timeout} s") from error
+            raise StorageError(f"no connection within {self._timeout} s{self._reason}") from error
         except BaseException:
             await self._pool.close()
             raise
@@ -155,7 +183,9 @@ class AsyncDatabase:
             except PoolTimeout as error:
                 if self.revive is not None:
                     await in_thread(self.revive)  # for the next call, if it was down
-                raise StorageError(f"no connection was free within {self._timeout} s") from error
+                raise StorageError(
+                    f"no connection was free within {self._timeout} s{self._reason}"
+                ) from error
             try:
                 style = conn.pgconn.parameter_status(b"DateStyle") or b"ISO"
                 readable = prologue if style.startswith(b"ISO") else prologue + ISO_DATES

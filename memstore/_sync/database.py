@@ -12,13 +12,14 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import Connection, sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from memstore import telemetry
 from memstore._sync.runtime import LoopGuard, in_thread
 from memstore.arrays import adapters
-from memstore.errors import MemstoreError, StorageError
+from memstore.errors import ConfigurationError, MemstoreError, StorageError
 from memstore.sql import statement
 
 Conn = Connection[DictRow]
@@ -44,6 +45,22 @@ def wrap(error: psycopg.Error) -> StorageError:
     return StorageError(f"the database failed: {str(error).strip() or type(error).__name__}")
 
 
+class ReportingConnection(Connection[DictRow]):
+    """Reports why it could not be made: a pool tries again, and in the end says nothing of it."""
+
+    @classmethod
+    def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, report: Callable[[str], object], **kwargs: Any
+    ) -> Self:
+        try:
+            made = super().connect(conninfo, **kwargs)
+        except psycopg.Error as error:
+            report(": " + " ".join(str(error).split()))
+            raise
+        report("")
+        return made
+
+
 class Database:
     """A pool of connections whose every transaction states its role and its tenant.
 
@@ -66,6 +83,7 @@ class Database:
         self.revive = revive
         self._timeout = connect_timeout
         self._pid = os.getpid()
+        self._reason = ""  # why the last attempt to connect failed, after a colon
         self._attempts = pool_size + 1
         self._prologues: dict[tuple[str | None, bool, int | None, str | None], bytes] = {}
         self._pool: ConnectionPool[Conn] = ConnectionPool(
@@ -82,19 +100,29 @@ class Database:
                 "application_name": "memstore",
                 "client_encoding": "utf8",
                 "context": ADAPTERS,
+                "report": self._report,
             },
-            connection_class=Connection[DictRow],
+            connection_class=ReportingConnection,
         )
+
+    def _report(self, reason: str) -> None:
+        self._reason = reason
 
     def open(self) -> None:
         self._guard = LoopGuard()
+        try:
+            conninfo_to_dict(self.url)
+        except psycopg.ProgrammingError as error:  # libpq's words may quote a password
+            raise ConfigurationError(
+                "the database's URL is neither postgresql://… nor a list of name=value"
+            ) from error
         self._pool.open()
         try:
             self._pool.wait(self._timeout)
             self._vectors_schema = self._find_vectors()
         except (PoolTimeout, psycopg.Error) as error:
             self._pool.close()
-            raise StorageError(f"no connection within {self._timeout} s") from error
+            raise StorageError(f"no connection within {self._timeout} s{self._reason}") from error
         except BaseException:
             self._pool.close()
             raise
@@ -156,7 +184,9 @@ class Database:
             except PoolTimeout as error:
                 if self.revive is not None:
                     in_thread(self.revive)  # for the next call, if it was down
-                raise StorageError(f"no connection was free within {self._timeout} s") from error
+                raise StorageError(
+                    f"no connection was free within {self._timeout} s{self._reason}"
+                ) from error
             try:
                 style = conn.pgconn.parameter_status(b"DateStyle") or b"ISO"
                 readable = prologue if style.startswith(b"ISO") else prologue + ISO_DATES

@@ -22,37 +22,23 @@ from memstore import (
     MemstoreError,
     Settings,
     StateSchema,
-    StorageError,
 )
+
+# What the pool meets is in the error; without a handler it would be printed as well.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=Settings)
-
-
-class Reason(logging.Handler):
-    """Keeps the last error that the connection pool met: why there is no connection."""
-
-    text = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        for argument in record.args or ():
-            if isinstance(argument, Exception):
-                self.text = str(argument)
 
 
 class Group(click.Group):
     """A command group that prints memstore's errors as one line and exits with 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        pool, reason = logging.getLogger("psycopg.pool"), Reason(logging.WARNING)
-        pool.addHandler(reason)
         try:
             return super().invoke(ctx)
         except MemstoreError as error:
-            text = f"{error}: {reason.text}" if isinstance(error, StorageError) else str(error)
-            raise click.ClickException(" ".join(text.split()).rstrip(":")) from error
-        finally:
-            pool.removeHandler(reason)
+            raise click.ClickException(" ".join(str(error).split())) from error
 
 
 def to_moment(ctx: click.Context, option: click.Parameter, value: str | None) -> datetime | None:
