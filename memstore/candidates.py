@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from time import perf_counter
 from typing import Any
@@ -12,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memstore import telemetry
-from memstore.ranking import Frame, Postings, Ranked, Settings
+from memstore.analysis import terms
+from memstore.ranking import Frame, Postings, Ranked, Settings, idf
 from memstore.types import Event, Hit, LegScore
 
 LEGS = ("lexical", "vector")
+
+_SENTENCE = re.compile(r"\S[^\n]*?(?:[.?!](?=\s)|[。？！]|(?=\n)|$)")
 
 Integers = NDArray[np.int64]
 Leg = tuple[Integers, NDArray[np.float64]]
@@ -56,12 +60,17 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One query's ranking: its frame, and the (m, 2) spans of the frame's chunks."""
+    """One query's ranking: its frame, and the (m, 2) spans of the frame's chunks.
+
+    `rivals` are groups of positions of which the newest may lead; a query that names a time wants
+    what was said then, and has none.
+    """
 
     frame: Frame
     ranked: Ranked
     spans: Integers
     leg_hits: dict[str, int]
+    rivals: Sequence[Sequence[int]] = ()
 
 
 def frame_positions(legs: Iterable[Leg], settings: Settings, last: int) -> list[int]:
@@ -147,8 +156,8 @@ def _rows(position: Integers, order: Integers, wanted: Integers) -> tuple[Intege
     return order[at[inside]], inside
 
 
-def to_hit(event: Event, found: Found, index: int, score: float) -> Hit:
-    """Describe one ranked entry."""
+def to_hit(event: Event, found: Found, index: int, score: float, newest: int | None = None) -> Hit:
+    """Describe one ranked entry; `newest` is the position of a later one that is like it."""
     ranked = found.ranked
     legs = {
         leg: LegScore(rank, float(ranked.leg_scores[leg][index]))
@@ -162,9 +171,29 @@ def to_hit(event: Event, found: Found, index: int, score: float) -> Hit:
         event=event,
         score=score,
         legs=legs,
-        reasons=_reasons(found, index, legs),
+        reasons=(*_reasons(found, index, legs), *([f"older than {newest}"] if newest else [])),
         span=span,
     )
+
+
+def focused(hit: Hit, found: Found) -> Hit:
+    """Narrow a long entry's span to the sentence or line that has most of the query's terms.
+
+    By rarity, the first of equals; where the span has none of them it stays.
+    """
+    if hit.span is None:
+        return hit
+    start, stop = hit.span
+    weights = dict(
+        zip(found.frame.terms, idf(found.frame.df, found.frame.documents).tolist(), strict=True)
+    )
+    best, span = 0.0, hit.span
+    for match in _SENTENCE.finditer(hit.event.content, start, stop):
+        has = terms(match[0]).frequencies.keys() & weights.keys()
+        covered = sum(weights[term] for term in has)
+        if covered > best + 1e-9:
+            best, span = covered, match.span()
+    return replace(hit, span=span)
 
 
 def _span(found: Found, index: int) -> tuple[int, int] | None:

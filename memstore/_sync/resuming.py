@@ -13,7 +13,7 @@ from memstore._sync import log, rows, searching
 from memstore._sync.database import Conn
 from memstore._sync.runtime import in_thread
 from memstore.budget import Budget
-from memstore.candidates import LEGS, Clock, Found, to_hit
+from memstore.candidates import LEGS, Clock, Found, focused, to_hit
 from memstore.context import Context, ContextInputs, StateDocument, assemble
 from memstore.filters import EventFilter
 from memstore.queries import make_queries
@@ -138,19 +138,25 @@ def merged_hits(
     best = ranking.merge(
         [(one.frame.position, one.ranked) for one, _ in found], [weight for _, weight in found]
     )[:most]
-    events = log.at(conn, memory_id, [position for position, _ in best])
+    order = [position for position, _ in best]
+    events = log.at(conn, memory_id, order)
+    groups = [group for one, _ in found for group in one.rivals]
+    order, newest = ranking.newest_first(
+        order, groups, {position: event.content for position, event in events.items()}
+    )
     places = [
         {int(p): index for index, p in enumerate(one.frame.position.tolist())} for one, _ in found
     ]
     hits = []
-    for position, score in best:
+    for position, (_, score) in zip(order, best, strict=True):
         seen = [
             (float(one.ranked.scores[place[position]]) * weight, one, place[position])
             for (one, weight), place in zip(found, places, strict=True)
             if position in place
         ]
         _, one, index = max(seen, key=lambda item: item[0])
-        hits.append(to_hit(events[position], one, index, score))
+        hit = to_hit(events[position], one, index, score, newest.get(position))
+        hits.append(focused(hit, one))
     return hits
 
 

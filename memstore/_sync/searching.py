@@ -32,6 +32,7 @@ from memstore.candidates import (
 from memstore.encoding import check_vectors, is_blank, legible_share
 from memstore.errors import EncoderFailed, EncoderMismatch, InvalidInput
 from memstore.filters import EventFilter, conditions, exists
+from memstore.fitting import Seen
 from memstore.reranking import RERANKED, load_reranker, rerank
 from memstore.space import Space
 from memstore.text import check_time, check_whole, clean_text
@@ -137,7 +138,11 @@ def find(
     ranked = ranking.rank(frame, features, settings)
     clock.lap("ranking")
     return Found(
-        frame, ranked, spans, {leg: len(legs[leg][0]) if leg in legs else 0 for leg in LEGS}
+        frame,
+        ranked,
+        spans,
+        {leg: len(legs[leg][0]) if leg in legs else 0 for leg in LEGS},
+        ranking.rivals(frame, ranked) if settings.newest and not features.times else (),
     )
 
 
@@ -191,13 +196,21 @@ def search(
         if found is None:
             return SearchResult(hits=(), degraded=degraded, milliseconds=clock.milliseconds)
         most = k if store.reranker is None else max(k, RERANKED)
-        best = found.ranked.order[:most].tolist()
-        events = log.at(conn, memory_id, found.frame.position[best].tolist())
+        best = found.ranked.order if settings.distinct else found.ranked.order[:most]
+        order = found.frame.position[found.ranked.order].tolist()
+        compared = {position for group in found.rivals for position in group}
+        events = log.at(conn, memory_id, compared.union(order[: len(best)]))
         unencoded = count_unencoded(conn, memory_id, store._space)
+    order, newest = ranking.newest_first(
+        order, found.rivals, {position: event.content for position, event in events.items()}
+    )
+    row = {position: index for index, position in enumerate(found.frame.position.tolist())}
     hits = [
-        to_hit(events[position], found, index, float(found.ranked.scores[index]))
-        for index, position in zip(best, found.frame.position[best].tolist(), strict=True)
+        to_hit(events[position], found, row[position], score, newest.get(position))
+        for position, score in zip(order, found.ranked.scores[best].tolist(), strict=False)
     ]
+    if settings.distinct:
+        hits = without_repeats(hits)
     clock.lap("entries")
     hits, left_out = reranked(store, asked.text, hits, clock)
     hits, degraded = hits[:k], "; ".join(filter(None, (degraded, left_out)))
@@ -209,6 +222,16 @@ def search(
         degraded=degraded,
         milliseconds=clock.milliseconds,
     )
+
+
+def without_repeats(hits: list[Hit]) -> list[Hit]:
+    """Leave out hits that say what a better one says."""
+    seen, kept = Seen(), []
+    for hit in hits:
+        if seen.repeats(hit.event, hit.event.content) is None:
+            seen.add(hit.event, hit.event.content)
+            kept.append(hit)
+    return kept
 
 
 def reranked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memstore.ranking.bm25 import Postings, best_by_bm25, bm25, idf
 from memstore.ranking.frame import Frame, Ranked
 from memstore.ranking.fusion import merge, rrf
+from memstore.ranking.newest import newest_first, rivals
 from memstore.ranking.query import QueryFeatures, query_features
 from memstore.ranking.rank import rank
 from memstore.ranking.settings import (
@@ -33,7 +34,9 @@ __all__ = [
     "bm25",
     "idf",
     "merge",
+    "newest_first",
     "query_features",
     "rank",
+    "rivals",
     "rrf",
 ]

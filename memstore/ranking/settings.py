@@ -25,6 +25,10 @@ class Settings:
     """BM25: how soon a repeated term stops counting."""
     b: float = 0.75
     """BM25: how much longer entries are held back."""
+    newest: bool = True
+    """Of short statements that are alike and match alike, the newest takes the best place."""
+    distinct: bool = False
+    """Leave out of a search what says the same as a better hit, word for word or nearly."""
     reciprocal: bool = False
     """Fuse the two legs by reciprocal rank and nothing else."""
     lexical: float = 0.65
@@ -71,14 +75,18 @@ class Settings:
         return replace(self, **nothing)
 
 
-_NO_WEIGHTS = frozenset({"candidates", "frame", "reach", "k1", "b", "reciprocal"})
+_NO_WEIGHTS = frozenset(
+    {"candidates", "frame", "reach", "k1", "b", "newest", "distinct", "reciprocal"}
+)
 _ALONE = tuple(set(Settings().weights()) - {"lexical", "vector"})
 
-LEXICAL = Settings().without("vector", *_ALONE)
+_PLAIN = replace(Settings().without(*_ALONE), newest=False)
+
+LEXICAL = _PLAIN.without("vector")
 """BM25 alone."""
-VECTOR = Settings().without("lexical", *_ALONE)
+VECTOR = _PLAIN.without("lexical")
 """The cosine alone."""
-RECIPROCAL = replace(Settings().without(*_ALONE), reciprocal=True)
+RECIPROCAL = replace(_PLAIN, reciprocal=True)
 """Reciprocal rank fusion of the two."""
 IDENTITY = ("actor", "user", "reply", "told")
 """The weights that know who spoke."""
