@@ -33,10 +33,29 @@ _UNSEEN = (
     r"\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffd"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_LETTERS = f"[{_UNSEEN}]*".join(f"[{c}{chr(ord(c) + 0xFEE0)}]" for c in _TAG_NAME)
+# Letters of other scripts, and digits, that look like the tag's; their capitals count as well.
+_SHAPED = {
+    "r": "\u0433\u1d26\uab47\uab48",
+    "e": "\u0435\u04bd\u03b5\u212e",
+    "c": "\u0441\u03f2\u1d04",
+    "a": "\u0430\u03b1\u0251",
+    "l": "\u04cf\u0456\u03b9\u01c0\u05c0i1|",
+    "d": "\u0501\u0257",
+}
+# Full-width, circled and mathematical letters: Unicode says which letter each of them is.
+_STYLED = {
+    chr(point): unicodedata.normalize("NFKC", chr(point)).casefold()
+    for first, last in ((0x2100, 0x218F), (0x2460, 0x24FF), (0xFF21, 0xFF5A), (0x1D400, 0x1D7FF))
+    for point in range(first, last + 1)
+}
+_ALIKE = {
+    letter: f"[{letter}{shaped}{''.join(c for c in _STYLED if _STYLED[c] == letter)}]"
+    for letter, shaped in _SHAPED.items()
+}
+_LETTERS = f"[{_UNSEEN}]*".join(_ALIKE[letter] for letter in _TAG_NAME)
+_BRACKETS = "<\uff1c\ufe64\u2039\u3008\u27e8\u2329\u276e\u02c2\u1438"
 TAG = re.compile(
-    rf"([<\uff1c\ufe64\u2039\u3008\u27e8])(?=\\*[{_UNSEEN}/\uff0f\u2044\u2215\u29f8]*{_LETTERS})",
-    re.IGNORECASE,
+    rf"([{_BRACKETS}])(?=\\*[{_UNSEEN}/\uff0f\u2044\u2215\u29f8\u2571]*{_LETTERS})", re.IGNORECASE
 )
 _BREAK = re.compile("\r\n|[\r\v\f\x1c-\x1f\x85\u2028\u2029]")
 # Controls, bidirectional overrides and tag characters; a flag emoji keeps its tags.
@@ -52,7 +71,7 @@ _ESCAPE = re.compile(
 )
 # Most text has none of the characters that the rules above are about: one quick look tells.
 _SUSPECT = re.compile(
-    "[<\uff1c\ufe64\u2039\u3008\u27e8\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+    f"[{_BRACKETS}\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
     "\U000e0000-\U000e007f\ud800-\udfff]"
 )
 _PLAIN_LABEL = re.compile(r"[\w/][\w.@+/-]*(?: [\w.@+/-]+)*")
