@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import zip_longest
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-import memstore.demo
 from memstore import (
-    Budget,
-    Context,
     Encoder,
-    InvalidInput,
     NewEvent,
     StateSchema,
     o200k,
 )
 from memstore.importing import read_events
 from tests.encoders import HashEncoder, Recording
+from tests.resumed import BUDGETS, THREAD, call, check_pairs, positions, shown
 from tests.stores import KINDS, connected
-
-THREAD = Path(memstore.demo.__file__).with_name("support_thread.jsonl")
-BUDGETS = (0, 16, 64, 256, 1024, 4096)
-PROVIDERS: tuple[Literal["openai", "anthropic"], ...] = ("openai", "anthropic")
 
 
 @pytest.fixture(params=KINDS)
@@ -50,14 +40,6 @@ def said(*texts: str) -> list[NewEvent]:
         NewEvent(content=text, role="assistant" if n % 2 else "user", session_id="s")
         for n, text in enumerate(texts)
     ]
-
-
-def positions(entries: Any) -> list[int]:
-    return [entry.position for entry in entries]
-
-
-def shown(context: Context) -> list[int]:
-    return positions([*context.tail, *context.retrieved])
 
 
 def filler(count: int) -> list[NewEvent]:
@@ -303,188 +285,6 @@ def test_an_old_entry_is_found_in_other_words(
             if expected:
                 (entry,) = [e for e in context.retrieved if e.position == 23]
                 assert "vector #" in entry.reason
-
-
-# budgets
-
-
-def count_messages(messages: list[dict[str, Any]], counter: Callable[[str], int]) -> int:
-    """Count as the API does: every string, a tool's input as JSON, 3 a message and 3."""
-
-    def strings(part: Any) -> Iterator[str]:
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, dict):
-            for key, value in part.items():
-                if key == "input":
-                    yield json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-                else:
-                    yield from strings(value)
-        elif isinstance(part, list):
-            for item in part:
-                yield from strings(item)
-
-    if not messages:
-        return 0
-    return 3 + 3 * len(messages) + sum(counter(s) for m in messages for s in strings(m))
-
-
-def check_pairs(context: Context) -> None:
-    """Each call is followed at once by its result, and no result comes without its call."""
-    openai = context.to_messages("openai")
-    for index, message in enumerate(openai):
-        calls = [call["id"] for call in message.get("tool_calls", ())]
-        following = openai[index + 1 : index + 1 + len(calls)]
-        assert [m.get("tool_call_id") for m in following] == calls
-        if message["role"] == "tool":
-            before = [m for m in openai[:index] if m["role"] != "tool"][-1]
-            assert message["tool_call_id"] in [call["id"] for call in before["tool_calls"]]
-    anthropic = context.to_messages("anthropic")
-    roles = [message["role"] for message in anthropic]
-    assert roles == [("user", "assistant")[n % 2] for n in range(len(roles))]
-    for sent, answer in zip_longest(anthropic, anthropic[1:]):
-        used = [part["id"] for part in sent["content"] if part["type"] == "tool_use"]
-        if used:
-            assert answer is not None
-            results = [p for p in answer["content"] if p["type"] == "tool_result"]
-            assert [part["tool_use_id"] for part in results] == used
-    entries = [*context.tail, *context.retrieved]
-    ids: dict[str, set[str]] = {}
-    for entry in entries:
-        if entry.event.correlation_id:
-            ids.setdefault(entry.event.correlation_id, set()).add(entry.event.event_type)
-    assert all(kinds == {"tool_call", "tool_result"} for kinds in ids.values())
-
-
-def words(text: str) -> int:
-    return len(text.split())
-
-
-@pytest.fixture
-def talk(store: Any) -> Any:
-    """The support thread, with a state that has absorbed the first 150 of its entries."""
-    memory = store.memory(agent="a", user="u")
-    thread = list(read_events(THREAD))
-    memory.append(thread[:150])
-    memory.patch(
-        {
-            "user_preferences": {"answers": "short", "time_zone": "America/Halifax"},
-            "confirmed_facts": [
-                {
-                    "statement": f"fact {n}: " + "the probes keep their curve " * 3,
-                    "confirmed_at": "2025-03-04T09:25:00Z",
-                    "positions": [n],
-                }
-                for n in range(1, 12)
-            ],
-            "active_task": {"description": "update the gateway's firmware"},
-        }
-    )
-    memory.append(thread[150:])
-    memory.flush()
-    return memory
-
-
-TASK = "What went wrong with the readings after the last upgrade? What is the serial number?"
-
-
-@pytest.mark.parametrize("counter", [None, len, words], ids=["o200k", "characters", "words"])
-def test_no_rendering_is_ever_over_the_budget(
-    talk: Any, counter: Callable[[str], int] | None
-) -> None:
-    # trap 38
-    count = counter or o200k()
-    for budget in BUDGETS:
-        context = talk.resume(TASK, budget=budget, counter=counter)
-        assert count(context.to_text()) == context.tokens.text <= budget
-        for provider in PROVIDERS:
-            spent = count_messages(context.to_messages(provider), count)
-            assert spent == context.tokens[provider] <= budget
-        assert context.tokens.total <= budget
-        parts = [context.tokens[name] for name in ("state", "tail", "retrieved", "overhead")]
-        assert min(parts) >= 0
-        check_pairs(context)
-        if budget >= 64 and counter is not len:
-            assert context.to_text()  # trap 39
-        if budget >= 1024 and counter is not len:
-            assert all(context.tokens[name] for name in ("state", "tail", "retrieved"))
-        for entry in (*context.tail, *context.retrieved):
-            start, stop = entry.cut or (0, len(entry.event.content))
-            if not entry.event.payload:
-                assert entry.text == entry.event.content[start:stop]
-        cut = [entry for entry in (*context.tail, *context.retrieved) if entry.cut]
-        assert not cut or "…" in context.to_text()
-
-
-def test_more_budget_gives_more(talk: Any) -> None:
-    entries = [len(shown(talk.resume(TASK, budget=budget))) for budget in (256, 1024, 4096, 32_768)]
-    assert entries == sorted(entries)
-    whole = talk.resume(TASK, budget=100_000)
-    assert positions(whole.tail) == list(range(151, len(talk.events(limit=1000)) + 1))
-    assert not [item for item in whole.dropped if item.part in ("state", "tail")]
-
-
-def test_a_budget_is_a_number_or_its_shares_too(talk: Any) -> None:
-    by_number = talk.resume(TASK, budget=800)
-    by_value = talk.resume(TASK, budget=Budget(800))
-    assert same(by_number) == same(by_value)
-    much_tail = talk.resume(TASK, budget=Budget(800, state_share=0.1, tail_share=0.8))
-    assert much_tail.tokens.tail > by_number.tokens.tail
-    assert much_tail.tokens.state < by_number.tokens.state
-    for wrong in (-1, True, 2.5, "2048"):
-        with pytest.raises(InvalidInput):
-            talk.resume(TASK, budget=wrong)
-
-
-def same(context: Context) -> Any:
-    """All of a context but the time at which it was made, and how long that took."""
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    selection = replace(context.selection, now=at)
-    return (
-        selection,
-        selection.text(),
-        [selection.messages(provider) for provider in PROVIDERS],
-        context.state.document,
-        [(part.path, part.question) for part in context.stale],
-        context.tail,
-        context.retrieved,
-        context.dropped,
-        context.tokens,
-        context.search and (context.search.hits, context.search.leg_hits),
-    )
-
-
-def test_the_same_database_gives_the_same_context(talk: Any, database_url: str) -> None:
-    first = {budget: same(talk.resume(TASK, budget=budget)) for budget in (256, 2048)}
-    for kind in KINDS:
-        with connected(kind, database_url, HashEncoder()) as store:
-            memory = store.memory(agent="a", user="u")
-            for budget, expected in first.items():
-                assert same(memory.resume(TASK, budget=budget)) == expected
-
-
-# large and joined entries
-
-
-def call(name: str, result: str, key: str) -> list[NewEvent]:
-    return [
-        NewEvent(
-            role="assistant",
-            event_type="tool_call",
-            content=f"{name}()",
-            payload={"name": name, "arguments": {}},
-            correlation_id=key,
-            session_id="s",
-        ),
-        NewEvent(
-            role="tool",
-            actor=name,
-            event_type="tool_result",
-            content=result,
-            correlation_id=key,
-            session_id="s",
-        ),
-    ]
 
 
 def test_a_large_result_does_not_crowd_out_short_turns(memory: Any) -> None:
