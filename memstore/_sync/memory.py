@@ -475,13 +475,9 @@ class Memory(Generic[M]):
         space, encoder = self._store._space, self._store.encoder()
         if space is None or encoder is None:
             return
+        lease = self._store.settings.lease_seconds
         encoding_queue.flush(
-            self._db,
-            encoder,
-            space,
-            self.identity.memory_id,
-            lease=self._store.settings.lease_seconds,
-            progress=progress,
+            self._db, encoder, space, self.identity.memory_id, lease=lease, progress=progress
         )
 
     def erase(self, *, author: str | None = None, reason: str | None = None) -> None:
