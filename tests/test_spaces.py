@@ -105,3 +105,23 @@ def test_a_place_in_the_queue_without_an_entry_is_given_up(
     memory.flush()
     assert memory.unencoded() == 0
     assert memory.search("tea").leg_hits["vector"] == 1
+
+
+def test_a_store_is_told_when_another_space_serves(store: MemoryStore) -> None:
+    memory = store.memory(agent="a", user="u")
+    memory.append(content="the frost fan")
+    memory.flush()  # loads the encoder
+    store.fill_space(named("new"))
+
+    def encoder() -> tuple[bool, str]:
+        found = {check.name: (check.ok, check.detail) for check in store.readiness()}
+        return found["encoder"]
+
+    assert encoder() == (True, "old")
+    store.switch_space("new")
+    ready, detail = encoder()
+    assert ready
+    assert "'new' serves now" in detail
+    memory.append(content="the new antenna")
+    assert memory.search("antenna")[0].event.position == 2  # by its words
+    assert memory.search("fan")[0].legs["vector"].rank == 1

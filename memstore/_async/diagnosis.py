@@ -111,7 +111,10 @@ async def _spaces(db: AsyncDatabase, encoder: str | None, checks: list[Check]) -
 
 
 async def readiness(store: AsyncMemoryStore) -> list[Check]:
-    """Say whether an open store can serve. An old queue is told, not held against it."""
+    """Say whether an open store can serve.
+
+    An old queue and a space that serves no more are told, not held against it: it still answers.
+    """
     db, space = store._db, store._space
     try:
         async with db.transaction(role=None) as conn:
@@ -130,7 +133,13 @@ async def readiness(store: AsyncMemoryStore) -> list[Check]:
         checks.append(Check("encoder", True, "none: search is by words alone"))
         return checks
     ready = store._encoders.loaded is not None
-    checks.append(Check("encoder", ready, space.encoder if ready else "not loaded"))
+    detail = space.encoder if ready else "not loaded"
+    async with db.transaction() as conn:
+        serving = await spaces.serving(conn)
+    if serving is None or serving.space_id != space.space_id:
+        other = repr(serving.encoder) if serving else "no encoder"
+        detail += f"; {other} serves now, and what is new is found by words alone: open it again"
+    checks.append(Check("encoder", ready, detail))
     queue = await backlog(store)
     detail = f"{queue.entries} entries wait, the oldest for {queue.age:.0f} s"
     checks.append(Check("queue", True, detail))

@@ -110,7 +110,10 @@ def _spaces(db: Database, encoder: str | None, checks: list[Check]) -> None:
 
 
 def readiness(store: MemoryStore) -> list[Check]:
-    """Say whether an open store can serve. An old queue is told, not held against it."""
+    """Say whether an open store can serve.
+
+    An old queue and a space that serves no more are told, not held against it: it still answers.
+    """
     db, space = store._db, store._space
     try:
         with db.transaction(role=None) as conn:
@@ -129,7 +132,13 @@ def readiness(store: MemoryStore) -> list[Check]:
         checks.append(Check("encoder", True, "none: search is by words alone"))
         return checks
     ready = store._encoders.loaded is not None
-    checks.append(Check("encoder", ready, space.encoder if ready else "not loaded"))
+    detail = space.encoder if ready else "not loaded"
+    with db.transaction() as conn:
+        serving = spaces.serving(conn)
+    if serving is None or serving.space_id != space.space_id:
+        other = repr(serving.encoder) if serving else "no encoder"
+        detail += f"; {other} serves now, and what is new is found by words alone: open it again"
+    checks.append(Check("encoder", ready, detail))
     queue = backlog(store)
     detail = f"{queue.entries} entries wait, the oldest for {queue.age:.0f} s"
     checks.append(Check("queue", True, detail))
