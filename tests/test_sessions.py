@@ -440,6 +440,6 @@ def test_a_databases_own_settings_do_not_matter(database_url: str, setting: str)
         assert events[0].payload == {"a": [None, 1.1, "x\\y"]}
         assert memory.append([event(0, 0)]).repeated  # digests come back as they were
         assert len(memory.search("茶", k=50, since=events[0].occurred_at)) == 40
-        assert memory.search("back 3").hits[0].event.content.endswith("3")
+        assert "3" in memory.search("back 3")[0].event.content.split()
         assert memory.state().value.user_preferences == {"a": "é茶\\"}
         assert len(memory.resume("tea", budget=10_000).retrieved) > 0
