@@ -115,6 +115,7 @@ class JsonSchema(StateSchema[JsonState]):
 
     __slots__ = ("_checker", "_has_notes", "definition")
 
+    slow = True
     definition: Definition
     _checker: Checker
     _has_notes: bool
@@ -140,9 +141,7 @@ class JsonSchema(StateSchema[JsonState]):
             one.version - 1: partial(_step, one.migration or [], None if one is last else checker)
             for one, checker in zip(versions[1:], checkers[1:], strict=True)
         }
-        super().__init__(
-            last.name, last.version, JsonState, steps, lambda: self.restore(deepcopy(initial))
-        )
+        super().__init__(last.name, last.version, JsonState, steps, lambda: self.restore(initial))
 
     def __repr__(self) -> str:
         return f"JsonSchema({self.name!r}, {self.version})"
@@ -152,7 +151,7 @@ class JsonSchema(StateSchema[JsonState]):
         if not isinstance(document, dict):
             raise SchemaError("a state is an object")
         self._checker.check(document)
-        return self.restore(deepcopy(document))
+        return self.restore(document)
 
     def accept(self, document: JSON) -> JsonState:
         """Validate a document from outside; the schema says whether it may have other fields."""
@@ -167,7 +166,7 @@ class JsonSchema(StateSchema[JsonState]):
         return document
 
     def restore(self, document: JSON) -> JsonState:
-        return JsonState.model_construct(root=document)
+        return JsonState.model_construct(root=deepcopy(document))
 
     def json_schema(self) -> dict[str, Any]:
         return deepcopy(self.definition.schema)

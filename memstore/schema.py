@@ -12,7 +12,7 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -43,6 +43,9 @@ class StateSchema(Generic[M]):
     """
 
     __slots__ = ("_initial", "migrations", "model", "name", "version")
+
+    #: Whether checking a document may take long enough to hold up an event loop.
+    slow: ClassVar[bool] = False
 
     name: str
     version: int

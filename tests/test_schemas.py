@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -27,6 +29,7 @@ from memstore import (
     SchemaError,
     Schemas,
 )
+from memstore.checking import Checker
 from memstore.http import MERGE_TYPE
 from tests.serving import KINDS, application, asked, opened
 from tests.stores import QUIET
@@ -137,6 +140,9 @@ def test_a_memory_with_a_registered_schema(store: Any) -> None:
     state = memory.update(lambda s: s.root.update(address="Rua do Souto 14"))
     assert state.document == {"task": "visit the souto", "address": "Rua do Souto 14"}
     assert (state.schema_name, state.schema_version) == ("desk", 1)
+    for one in (state, memory.state()):
+        one.value.root["task"] = "another"  # is the caller's own
+        assert one.document["task"] == "visit the souto"
     for wrong, path in (
         ({"address": 5}, "/address"),
         ({"phone": "1"}, "/phone"),
@@ -379,3 +385,41 @@ async def test_only_an_unbound_administrator_registers(database_url: str) -> Non
             assert trial.status_code == (200 if name == "admin" else 403), name
             listed = await http.get("/v1/schemas", headers=headers)
             assert listed.status_code == (403 if name == "write" else 200), name
+
+
+async def test_a_schema_that_takes_its_time_holds_up_nobody_else(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # trap 37
+    await http.put("/v1/schemas/desk/versions/1", json={"schema": FIRST})
+    asked, may = threading.Event(), threading.Event()
+
+    def slow(checker: Checker, document: Any) -> None:
+        asked.set()
+        assert may.wait(30)
+
+    monkeypatch.setattr(Checker, "check", slow)
+    for method, path, body in (
+        ("GET", "state", None),
+        ("PATCH", "state", {"address": "A"}),
+        ("POST", "commit", {"patch": {"address": "B"}}),
+        ("PUT", "state", {"document": {"address": "C"}}),
+        ("POST", "confirm", {"path": ""}),
+    ):
+        asked.clear()
+        may.clear()
+        headers = {"Content-Type": MERGE_TYPE if method == "PATCH" else "application/json"}
+        headers |= {"If-Match": "*"} if method == "PUT" else {}
+        asking = asyncio.create_task(
+            http.request(
+                method,
+                f"{M}/{path}",
+                params={"schema": "desk"},
+                content=json.dumps(body) if body else None,
+                headers=headers,
+            )
+        )
+        assert await asyncio.to_thread(asked.wait, 30)
+        assert (await http.get("/healthz")).status_code == 200  # the loop is free
+        may.set()
+        assert (await asking).status_code == 200, (method, path)

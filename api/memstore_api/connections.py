@@ -33,7 +33,8 @@ class Connection(_Base):  # type: ignore[misc]
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head, self._answer = _cancelled(self._head), _cancelled(self._answer)
+        self._stop("_head")
+        self._stop("_answer")
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -41,7 +42,7 @@ class Connection(_Base):  # type: ignore[misc]
         self._answer = self._timer(self._settings.send_timeout, self._cut_answer)
 
     def resume_writing(self) -> None:
-        self._answer = _cancelled(self._answer)
+        self._stop("_answer")
         super().resume_writing()
 
     @property
@@ -52,7 +53,7 @@ class Connection(_Base):  # type: ignore[misc]
         """Start the clock where no request is under way, unless it runs; stop it where one is."""
         cycle = self.cycle
         if cycle is not None and (not cycle.response_complete or self.timeout_keep_alive_task):
-            self._head = _cancelled(self._head)
+            self._stop("_head")
         elif self._head is None:
             self._head = self._timer(self._settings.body_timeout, self._cut_head)
 
@@ -60,14 +61,15 @@ class Connection(_Base):  # type: ignore[misc]
         made: asyncio.TimerHandle = self.loop.call_later(seconds, then)
         return made
 
+    def _stop(self, name: str) -> None:
+        timer: asyncio.TimerHandle | None = getattr(self, name)
+        if timer is not None:
+            timer.cancel()
+            setattr(self, name, None)
+
     def _cut_head(self) -> None:
         self.transport.abort()
 
     def _cut_answer(self) -> None:
         logger.warning("an answer was not taken in time")
         self.transport.abort()
-
-
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -32,6 +33,12 @@ class PreconditionMissing(Exception):
 
 def state_answer(memory: Memory, state: State[Any], status: int = 200) -> Response:
     return Json(state_to(state, memory.schema), status, {"ETag": etag(state.version)})
+
+
+async def accepted(memory: Memory, document: dict[str, Any]) -> Any:
+    """Validate a document, off the event loop where that may take long."""
+    accept = memory.schema.accept
+    return await asyncio.to_thread(accept, document) if memory.schema.slow else accept(document)
 
 
 STATE = answer(examples.STATE, "The state; its version is the ETag too")
@@ -78,7 +85,7 @@ async def save(
     if expected is None:
         expected = (await memory.state()).version
     committed = await memory.commit(
-        state=memory.schema.accept(body.document),
+        state=await accepted(memory, body.document),
         expected_version=expected,
         author=body.author,
         reason=body.reason,
@@ -154,7 +161,7 @@ async def commit(
         raise PreconditionMissing
     if body.state is not None and expected is None:
         expected = (await memory.state()).version
-    wanted: Any = body.patch if body.state is None else memory.schema.accept(body.state)
+    wanted: Any = body.patch if body.state is None else await accepted(memory, body.state)
     committed = await memory.commit(
         events=events_from(body.events, service_of(request).settings.max_batch),
         state=wanted,

@@ -54,7 +54,7 @@ async def commit(
             appended = await log.append(conn, identity, tenant_id, wanted.batch, wanted.key)
         request, saved = None, None
         if wanted.key is not None:
-            request = (wanted.key, _digest(schema, wanted))
+            request = (wanted.key, await states.aside(schema, _digest, schema, wanted))
             saved = await states.load_saved(conn, identity, schema, *request)
             if wanted.state is not None:
                 await _refuse_half(conn, identity, wanted, appended, saved is not None)
@@ -64,11 +64,11 @@ async def commit(
                 raise StateConflict(
                     expected_version=wanted.expected_version, actual_version=before.version
                 )
-            value = (
-                states.patched(schema, before, wanted.state)
-                if isinstance(wanted.state, (dict, list))
-                else wanted.state
-            )
+            value: M
+            if isinstance(wanted.state, (dict, list)):
+                value = await states.aside(schema, states.patched, schema, before, wanted.state)
+            else:
+                value = wanted.state
             draft = Draft(
                 value,
                 author=wanted.author,
@@ -129,4 +129,5 @@ async def save_over_head(
     async with db.transaction() as conn:
         await log.lock_memory(conn, identity, tenant_id)
         before = await states.load(conn, identity, schema)
-        return await states.save(conn, identity, tenant_id, schema, before, change(before))
+        draft = await states.aside(schema, change, before)
+        return await states.save(conn, identity, tenant_id, schema, before, draft)

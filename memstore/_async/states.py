@@ -7,17 +7,19 @@ import json
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from memstore import documents, freshness, sql
 from memstore._async import log
 from memstore._async.database import AsyncDatabase, Conn
+from memstore._async.runtime import in_thread
 from memstore.errors import IdempotencyConflict, InvalidInput, NotFound, StateConflict
 from memstore.schema import StateSchema
 from memstore.state import Kind, M, State, Version
 from memstore.text import body_digest, check_time, check_whole, clean_json, clean_text, dumps
 from memstore.types import Identity, NewEvent
 
+R = TypeVar("R")
 Document = dict[str, Any]
 Patch = dict[str, Any] | list[dict[str, Any]]
 
@@ -45,7 +47,19 @@ def _stale_finder(
     saved_at: datetime,
 ) -> Callable[[], tuple[freshness.Stale, ...]]:
     """Put off looking for what is stale: most loads lead to an update that never asks."""
-    return lambda: tuple(freshness.stale(schema, document, marks, now, saved_at=saved_at))
+
+    def find() -> tuple[freshness.Stale, ...]:
+        return tuple(freshness.stale(schema, document, marks, now, saved_at=saved_at))
+
+    if schema.slow:  # it is asked for where it may not take long
+        found = find()
+        return lambda: found
+    return find
+
+
+async def aside(schema: StateSchema[Any], work: Callable[..., R], *given: Any) -> R:
+    """Do a schema's work, off the event loop where it may take long."""
+    return await in_thread(work, *given) if schema.slow else work(*given)
 
 
 def _loaded(
@@ -101,7 +115,8 @@ async def load(conn: Conn, identity: Identity, schema: StateSchema[M]) -> State[
     cursor = await conn.execute(sql.statement("head_state"), {"memory_id": identity.memory_id})
     row = await cursor.fetchone()
     log_end = row["log_end"] if row else 0
-    return _loaded(schema, identity, row if row and row["version"] else None, log_end)
+    row = row if row and row["version"] else None
+    return await aside(schema, _loaded, schema, identity, row, log_end)
 
 
 async def load_at(
@@ -133,7 +148,7 @@ async def load_at(
     )
     if row is None:
         raise NotFound(f"{identity} has no state at {name} {value}")
-    return _loaded(schema, identity, row, row["log_end"])
+    return await aside(schema, _loaded, schema, identity, row, row["log_end"])
 
 
 def request_digest(
@@ -168,7 +183,7 @@ async def load_saved(
         return None
     if bytes(row["request_digest"]) != digest:
         raise IdempotencyConflict(key=key, position=row["log_position"])
-    return _loaded(schema, identity, row, row["log_end"])
+    return await aside(schema, _loaded, schema, identity, row, row["log_end"])
 
 
 async def save(
@@ -183,7 +198,7 @@ async def save(
 
     Raises `StateConflict` when `before` is not the head any more.
     """
-    document = schema.dump(draft.value)
+    document = await aside(schema, schema.dump, draft.value)
     parameters = {"memory_id": identity.memory_id, "expected_version": before.version}
     statement = sql.statement("advance_head")
     row = await (await conn.execute(statement, parameters)).fetchone()
@@ -205,10 +220,7 @@ async def save(
         raise InvalidInput(f"the log ends at {log_end}, not {log_position}", path="log_position")
     marks = draft.marks
     if marks is None:
-        old = before.document if before.version else None
-        marks = freshness.carry_marks(
-            schema, old, before.marks, document, saved_at, old_saved_at=before.created_at
-        )
+        marks = await aside(schema, _carried, schema, before, document, saved_at)
     new: dict[str, Any] = {
         "version": before.version + 1,
         "schema_name": schema.name,
@@ -231,14 +243,23 @@ async def save(
             "request_digest": draft.request and draft.request[1],
         },
     )
-    value = schema.load(document)
     return State(
-        value=value,
+        value=schema.restore(document),
         log_end=log_end,
-        find_stale=_stale_finder(schema, document, marks, saved_at, saved_at),
+        find_stale=await aside(schema, _stale_finder, schema, document, marks, saved_at, saved_at),
         document=document,
         marks=marks,
         **new,
+    )
+
+
+def _carried(
+    schema: StateSchema[M], before: State[M], document: Document, saved_at: datetime
+) -> dict[str, Any]:
+    """Carry the marks of the version before over to a new document."""
+    old = before.document if before.version else None
+    return freshness.carry_marks(
+        schema, old, before.marks, document, saved_at, old_saved_at=before.created_at
     )
 
 

@@ -55,7 +55,7 @@ def commit(
             appended = log.append(conn, identity, tenant_id, wanted.batch, wanted.key)
         request, saved = None, None
         if wanted.key is not None:
-            request = (wanted.key, _digest(schema, wanted))
+            request = (wanted.key, states.aside(schema, _digest, schema, wanted))
             saved = states.load_saved(conn, identity, schema, *request)
             if wanted.state is not None:
                 _refuse_half(conn, identity, wanted, appended, saved is not None)
@@ -65,11 +65,11 @@ def commit(
                 raise StateConflict(
                     expected_version=wanted.expected_version, actual_version=before.version
                 )
-            value = (
-                states.patched(schema, before, wanted.state)
-                if isinstance(wanted.state, (dict, list))
-                else wanted.state
-            )
+            value: M
+            if isinstance(wanted.state, (dict, list)):
+                value = states.aside(schema, states.patched, schema, before, wanted.state)
+            else:
+                value = wanted.state
             draft = Draft(
                 value,
                 author=wanted.author,
@@ -130,4 +130,5 @@ def save_over_head(
     with db.transaction() as conn:
         log.lock_memory(conn, identity, tenant_id)
         before = states.load(conn, identity, schema)
-        return states.save(conn, identity, tenant_id, schema, before, change(before))
+        draft = states.aside(schema, change, before)
+        return states.save(conn, identity, tenant_id, schema, before, draft)

@@ -8,17 +8,19 @@ import json
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from memstore import documents, freshness, sql
 from memstore._sync import log
 from memstore._sync.database import Conn, Database
+from memstore._sync.runtime import in_thread
 from memstore.errors import IdempotencyConflict, InvalidInput, NotFound, StateConflict
 from memstore.schema import StateSchema
 from memstore.state import Kind, M, State, Version
 from memstore.text import body_digest, check_time, check_whole, clean_json, clean_text, dumps
 from memstore.types import Identity, NewEvent
 
+R = TypeVar("R")
 Document = dict[str, Any]
 Patch = dict[str, Any] | list[dict[str, Any]]
 
@@ -46,7 +48,19 @@ def _stale_finder(
     saved_at: datetime,
 ) -> Callable[[], tuple[freshness.Stale, ...]]:
     """Put off looking for what is stale: most loads lead to an update that never asks."""
-    return lambda: tuple(freshness.stale(schema, document, marks, now, saved_at=saved_at))
+
+    def find() -> tuple[freshness.Stale, ...]:
+        return tuple(freshness.stale(schema, document, marks, now, saved_at=saved_at))
+
+    if schema.slow:  # it is asked for where it may not take long
+        found = find()
+        return lambda: found
+    return find
+
+
+def aside(schema: StateSchema[Any], work: Callable[..., R], *given: Any) -> R:
+    """Do a schema's work, off the event loop where it may take long."""
+    return in_thread(work, *given) if schema.slow else work(*given)
 
 
 def _loaded(
@@ -102,7 +116,8 @@ def load(conn: Conn, identity: Identity, schema: StateSchema[M]) -> State[M]:
     cursor = conn.execute(sql.statement("head_state"), {"memory_id": identity.memory_id})
     row = cursor.fetchone()
     log_end = row["log_end"] if row else 0
-    return _loaded(schema, identity, row if row and row["version"] else None, log_end)
+    row = row if row and row["version"] else None
+    return aside(schema, _loaded, schema, identity, row, log_end)
 
 
 def load_at(
@@ -132,7 +147,7 @@ def load_at(
     row = db.fetch_one(sql.statement(statement), {"memory_id": identity.memory_id, name: value})
     if row is None:
         raise NotFound(f"{identity} has no state at {name} {value}")
-    return _loaded(schema, identity, row, row["log_end"])
+    return aside(schema, _loaded, schema, identity, row, row["log_end"])
 
 
 def request_digest(
@@ -167,7 +182,7 @@ def load_saved(
         return None
     if bytes(row["request_digest"]) != digest:
         raise IdempotencyConflict(key=key, position=row["log_position"])
-    return _loaded(schema, identity, row, row["log_end"])
+    return aside(schema, _loaded, schema, identity, row, row["log_end"])
 
 
 def save(
@@ -182,7 +197,7 @@ def save(
 
     Raises `StateConflict` when `before` is not the head any more.
     """
-    document = schema.dump(draft.value)
+    document = aside(schema, schema.dump, draft.value)
     parameters = {"memory_id": identity.memory_id, "expected_version": before.version}
     statement = sql.statement("advance_head")
     row = (conn.execute(statement, parameters)).fetchone()
@@ -204,10 +219,7 @@ def save(
         raise InvalidInput(f"the log ends at {log_end}, not {log_position}", path="log_position")
     marks = draft.marks
     if marks is None:
-        old = before.document if before.version else None
-        marks = freshness.carry_marks(
-            schema, old, before.marks, document, saved_at, old_saved_at=before.created_at
-        )
+        marks = aside(schema, _carried, schema, before, document, saved_at)
     new: dict[str, Any] = {
         "version": before.version + 1,
         "schema_name": schema.name,
@@ -230,14 +242,23 @@ def save(
             "request_digest": draft.request and draft.request[1],
         },
     )
-    value = schema.load(document)
     return State(
-        value=value,
+        value=schema.restore(document),
         log_end=log_end,
-        find_stale=_stale_finder(schema, document, marks, saved_at, saved_at),
+        find_stale=aside(schema, _stale_finder, schema, document, marks, saved_at, saved_at),
         document=document,
         marks=marks,
         **new,
+    )
+
+
+def _carried(
+    schema: StateSchema[M], before: State[M], document: Document, saved_at: datetime
+) -> dict[str, Any]:
+    """Carry the marks of the version before over to a new document."""
+    old = before.document if before.version else None
+    return freshness.carry_marks(
+        schema, old, before.marks, document, saved_at, old_saved_at=before.created_at
     )
 
 
