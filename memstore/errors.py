@@ -123,11 +123,15 @@ class StateConflict(MemstoreError):
 
 
 class IdempotencyConflict(MemstoreError):
-    """An idempotency key was used before with another body; use a new key for a new event."""
+    """An idempotency key was used before with another body; use a new key for a new request.
+
+    `position` is the event's that it names, or for a state saved under it, the log position.
+    """
 
     def __init__(self, *, key: str, position: int) -> None:
         super().__init__(
-            f"idempotency key {key!r} already names another event, at position {position}"
+            f"idempotency key {key!r} was used before with another body, at position {position}: "
+            "a new request needs a new key"
         )
         self.key = key
         self.position = position
