@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from memstore.errors import InvalidInput
-from memstore.text import body_digest, loads, prepare_event
+from memstore.text import body_digest, check_id, loads, prepare_event
 from memstore.transcripts import Transcript
 from memstore.types import JSON, NewEvent
 
@@ -87,7 +87,7 @@ class _Keys:
         if event.idempotency_key is not None:
             # One record may be several events; its own key can only name the first.
             key = event.idempotency_key + (f"/{index}" if index else "")
-            return replace(event, idempotency_key=key)
+            return replace(event, idempotency_key=check_id(key, "idempotency_key"))
         body = body_digest(event)
         if isinstance(identifier, (str, int)):
             own = json.dumps([self._name, event.session_id, identifier, index])

@@ -280,6 +280,15 @@ def test_a_key_of_the_records_own_is_kept() -> None:
     assert keys(jsonl(record)) == ["k", "k/1"]
 
 
+def test_a_key_too_long_for_what_follows_from_it_is_named_with_its_line() -> None:
+    # trap 4
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    record = {"role": "assistant", "content": "a", "tool_calls": [call]}
+    lines = "\n".join(json.dumps(record | {"idempotency_key": "k" * n}) for n in (510, 511))
+    with pytest.raises(InvalidInput, match="line 2: idempotency_key"):
+        read(lines)
+
+
 @given(st.lists(st.sampled_from(["ok", "yes", "no"]), max_size=12), st.booleans())
 def test_keys_are_distinct_and_repeatable(words: list[str], document: bool) -> None:
     records = [{"role": "user", "content": word} for word in words]
