@@ -68,7 +68,8 @@ def export() -> Callable[[], None]:
     os.environ.setdefault("OTEL_SERVICE_NAME", "memstore")
     provider = TracerProvider(resource=Resource.create())
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    enable(provider)
+    trace.set_tracer_provider(provider)
+    enable()
     return provider.shutdown
 
 

@@ -7,7 +7,10 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +19,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from memstore import AsyncClient, MemoryStore, NotFound, telemetry
+from memstore import AsyncClient, Client, MemoryStore, NotFound, telemetry
 from memstore_api.logs import JsonLines
 from tests.serving import WordEncoder, application, asked, running
 from tests.stores import QUIET
 from tests.test_api_access import MARK, calls
+from tests.test_api_serving import serving
 
 M = f"/v1/agents/{MARK}/users/{MARK}"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -227,3 +231,45 @@ def test_a_setting_switches_it_on(database_url: str) -> None:
             assert made is not None
     finally:
         telemetry.disable()
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes what is sent to it; `bodies` is the server's."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.bodies.append((self.path, body))  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_server_sends_its_spans_to_a_collector(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    bodies: list[tuple[str, bytes]] = []
+    collector.bodies = bodies  # type: ignore[attr-defined]
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    monkeypatch.setenv("MEMSTORE_TELEMETRY", "true")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
+    given = ("--url", database_url, "--encoder", "none", "--insecure")
+    try:
+        with serving(*given, folder=tmp_path) as (process, address):
+            with Client(address) as client:
+                client.memory(agent=MARK, user=MARK).append(content=MARK)
+            process.terminate()  # what is not sent yet is sent first
+            process.wait(60)
+    finally:
+        collector.shutdown()
+        collector.server_close()
+    sent = b"".join(body for _, body in bodies)
+    assert {path for path, _ in bodies} == {"/v1/traces"}
+    assert b"POST /v1/agents/{agent}/users/{user}/events" in sent
+    assert b"memstore.transaction" in sent
+    assert MARK.encode() not in sent
+    lines = [json.loads(line) for line in (tmp_path / "server.log").read_text().splitlines()]
+    (line,) = [x for x in lines if x.get("route", "").endswith("/events")]
+    assert bytes.fromhex(line["trace_id"]) in sent

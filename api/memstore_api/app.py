@@ -68,6 +68,8 @@ def create_app(
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        # FastAPI's own spans and logs hold paths, which hold ids, and errors' words.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         lifespan=lifespan,
         responses={
             "default": {

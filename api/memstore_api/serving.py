@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,11 +18,17 @@ from memstore_api.settings import ServerSettings
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens, once it does."""
+    """Says where it listens, once it does, and does at the end what is left to do."""
 
-    def __init__(self, config: uvicorn.Config, listening: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listening: Callable[[str], object],
+        ended: Callable[[], object],
+    ) -> None:
         super().__init__(config)
         self._listening = listening
+        self._ended = ended
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -29,6 +36,11 @@ class _Server(uvicorn.Server):
             for one in server.sockets:
                 host, port = one.getsockname()[:2]
                 self._listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # Here, since a signal that was held back until now ends the process afterwards.
+        await asyncio.to_thread(self._ended)
 
 
 def config_of(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
@@ -60,11 +72,10 @@ def serve(settings: ServerSettings, listening: Callable[[str], object]) -> None:
         )
     ended = telemetry.export() if settings.telemetry else lambda: None
     app = create_app(settings)
-    server = _Server(config_of(app, settings), listening)
+    server = _Server(config_of(app, settings), listening, ended)
     # After a SIGINT, uvicorn raises KeyboardInterrupt once all is finished.
     with suppress(KeyboardInterrupt, SystemExit):
         server.run()
-    ended()
     if not server.started:
         raise app.state.service.failure or ConfigurationError(
             "the server could not start; the log above says why"
