@@ -225,6 +225,14 @@ class StateSchema(Generic[M]):
         return document
 
 
+def check_schema(schema: StateSchema[M]) -> StateSchema[M]:
+    """Return a schema; a model by itself has no name and no version, and is refused."""
+    if isinstance(schema, StateSchema):
+        return schema
+    found = getattr(schema, "__name__", type(schema).__name__)
+    raise InvalidInput(f"must be a StateSchema, not {found}", path="schema")
+
+
 def _migrated(migration: Migration, document: Document) -> Document:
     copy = deepcopy(document)
     result = migration(copy)

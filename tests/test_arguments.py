@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
-from memstore import InvalidInput, NotFound
+from memstore import Client, InvalidInput, NotFound
 from tests.stores import KINDS, connected
 
 NO_WHOLE_NUMBERS = [
@@ -194,3 +195,18 @@ def test_a_contexts_id_is_a_uuid(memory: Any) -> None:
         assert refused.value.path == "context_id"
     with pytest.raises(NotFound):
         memory.feedback(str(uuid4()), [1])
+
+
+def test_a_model_by_itself_is_no_schema(database_url: str) -> None:
+    class Desk(BaseModel):
+        address: str = ""
+
+    remote = Client("http://127.0.0.1:1")
+    with connected("sync", database_url) as store:
+        givers: list[Any] = [store, remote]
+        for giver in givers:
+            for wrong in (Desk, Desk(), None, "desk"):
+                with pytest.raises(InvalidInput, match="must be a StateSchema") as refused:
+                    giver.memory(agent="a", user="u", schema=wrong)
+                assert refused.value.path == "schema"
+    remote.close()

@@ -28,7 +28,7 @@ from memstore.errors import InvalidInput, StateConflict
 from memstore.filters import EventFilter, OneOrMany
 from memstore.new_events import Events, given_events, new_events
 from memstore.ranking import Settings as Ranking
-from memstore.schema import StateSchema
+from memstore.schema import StateSchema, check_schema
 from memstore.state import Committed, Kind, M, State, Version
 from memstore.text import check_whole, clean_text
 from memstore.trace import Trace
@@ -59,7 +59,7 @@ class AsyncMemory(Generic[M]):
 
     def __init__(self, store: AsyncMemoryStore, identity: Identity, schema: StateSchema[M]) -> None:
         self.identity = identity
-        self.schema = schema
+        self.schema = check_schema(schema)
         self._store = store
         self._db = store._db
 

@@ -25,7 +25,7 @@ from memstore.filters import EventFilter, OneOrMany
 from memstore.http import MERGE_TYPE, PATCH_TYPE, memory_path, read_answer
 from memstore.json_schema import JsonSchema
 from memstore.new_events import Events, given_events, new_events
-from memstore.schema import StateSchema
+from memstore.schema import StateSchema, check_schema
 from memstore.state import Committed, M, State, Version
 from memstore.text import check_time, clean_json, clean_text, prepare_event
 from memstore.trace import Trace
@@ -48,7 +48,7 @@ class RemoteMemory(Generic[M]):
     def __init__(self, client: Client, agent: str, user: str, schema: StateSchema[M]) -> None:
         self.agent = agent
         self.user = user
-        self.schema = schema
+        self.schema = check_schema(schema)
         self._client = client
 
     def __repr__(self) -> str:
