@@ -70,6 +70,7 @@ main.add_command(load)
 @click.option("--trec", type=ANY, help="Write TREC run and qrels files into this folder.")
 @click.option("--keep", type=ANY, help="Keep the encoded store in this folder.")
 @click.option("--encoder", help="A sentence-transformers model by name or path.")
+@click.option("--reranker", help="A cross-encoder by name or path, to order the best entries anew.")
 def run(
     dataset: str,
     path: Path,
@@ -79,11 +80,12 @@ def run(
     trec: Path | None,
     keep: Path | None,
     encoder: str | None,
+    reranker: str | None,
 ) -> None:
     """Run one system over one data set and print what it found."""
     data = loaded(dataset, path)
     try:
-        with opened(keep, encoder) as store, bars() as told:
+        with opened(keep, encoder, reranker) as store, bars() as told:
             outcome = runner.run(store, data, system, budget, progress=told)
     except MemstoreError as error:
         raise click.ClickException(str(error)) from error

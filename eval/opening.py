@@ -15,9 +15,11 @@ from memstore import Encoder, MemoryStore, Settings
 
 
 @contextmanager
-def opened(keep: Path | None, encoder: str | Encoder | None = None) -> Iterator[MemoryStore]:
+def opened(
+    keep: Path | None, encoder: str | Encoder | None = None, reranker: str | None = None
+) -> Iterator[MemoryStore]:
     """Open a store of its own: in a folder to keep, or in one that goes when it is done."""
-    settings = Settings(encode_in_background=False)
+    settings = Settings(encode_in_background=False, reranker=reranker)
     with (
         tempfile.TemporaryDirectory(prefix="memstore-eval-") as folder,
         MemoryStore.embedded(

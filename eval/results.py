@@ -34,6 +34,7 @@ def summary(outcome: Outcome) -> Result:
         "name": outcome.dataset.name,
         "system": outcome.system,
         "encoder": outcome.encoder,
+        "reranker": outcome.reranker,
         "n_queries": len(rows),
         "n_messages": outcome.dataset.n_messages,
         "dropped": outcome.dataset.dropped,

@@ -48,6 +48,7 @@ class Outcome:
     dataset: Dataset
     system: str
     encoder: str
+    reranker: str = "none"
     asked: list[Asked] = field(default_factory=list)
     searching: Steps = field(default_factory=lambda: defaultdict(list))
     resuming: Steps = field(default_factory=lambda: defaultdict(list))
@@ -72,6 +73,9 @@ def run(
     """
     encoder = store.encoder()
     outcome = Outcome(dataset, system, encoder.name if encoder else "none")
+    if store.reranker is not None:
+        given = store.reranker
+        outcome.reranker = given if isinstance(given, str) else type(given).__name__
     total, done = sum(1 for _ in dataset.queries), 0
     for conversation in dataset.conversations:
         memory = named(store, conversation, schema)

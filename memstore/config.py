@@ -48,6 +48,9 @@ class Settings(BaseSettings):
         default=None,
         description="a sentence-transformers cross-encoder that orders the best entries anew",
     )
+    rerank: int = Field(
+        default=50, ge=1, le=1_000, description="how many of the best entries the reranker orders"
+    )
     encode_in_background: bool = Field(
         default=True, description="fill in vectors in a thread of this process"
     )

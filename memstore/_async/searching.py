@@ -29,10 +29,9 @@ from memstore.candidates import (
     to_hit,
 )
 from memstore.encoding import check_vectors, is_blank, legible_share
-from memstore.errors import EncoderFailed, EncoderMismatch, InvalidInput
+from memstore.errors import EncoderMismatch, InvalidInput, MemstoreError
 from memstore.filters import EventFilter, conditions, exists
 from memstore.fitting import Seen
-from memstore.reranking import RERANKED, load_reranker, rerank
 from memstore.space import Space
 from memstore.text import check_time, check_whole, clean_text
 from memstore.types import Hit, Identity, SearchResult
@@ -196,7 +195,7 @@ async def search(
         found = await find(conn, memory_id, store._space, asked, where, settings, clock)
         if found is None:
             return SearchResult(hits=(), degraded=degraded, milliseconds=clock.milliseconds)
-        most = k if store.reranker is None else max(k, RERANKED)
+        most = k if store.reranker is None else max(k, store.settings.rerank)
         best = found.ranked.order if settings.distinct else found.ranked.order[:most]
         order = found.frame.position[found.ranked.order].tolist()
         compared = {position for group in found.rivals for position in group}
@@ -245,10 +244,8 @@ async def reranked(
     if store.reranker is None or is_blank(query):
         return hits, ""
     try:
-        if isinstance(store.reranker, str):
-            store.reranker = await in_thread(load_reranker, store.reranker)
-        ordered = await in_thread(rerank, store.reranker, query, hits)
-    except EncoderFailed as error:
+        ordered = await in_thread(store._rerankers.rerank, query, hits, store.settings.rerank)
+    except MemstoreError as error:
         return hits, f"not re-ranked: {error}"
     clock.lap("rerank")
     return ordered, ""

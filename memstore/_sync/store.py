@@ -40,6 +40,7 @@ from memstore.errors import (
     TooBusy,
 )
 from memstore.keys import ApiKey, NewKey
+from memstore.reranking import RerankerSource
 from memstore.schema import StateSchema
 from memstore.space import Space
 from memstore.state import M, MigrationReport
@@ -63,7 +64,10 @@ class MemoryStore:
     def __init__(self, db: Database, settings: Settings, encoder: str | Encoder | None) -> None:
         """Use `embedded` or `connect` instead."""
         self.settings = settings
-        self.reranker: str | Reranker | None = settings.reranker
+        limited = settings.query_encoders is not None
+        self._rerankers = RerankerSource(
+            settings.reranker, settings.query_patience if limited else None
+        )
         self._db = db
         self._encoders = EncoderSource(encoder, settings.cache_dir)
         self._space: Space | None = None
@@ -242,6 +246,18 @@ class MemoryStore:
         view._db = self._db.for_tenant(self._tenant_id(name))
         view._owner = False
         return view
+
+    @property
+    def reranker(self) -> str | Reranker | None:
+        """What orders the best entries anew: a cross-encoder, its name until it is loaded, or None.
+
+        It is that of the views for other tenants too.
+        """
+        return self._rerankers.given
+
+    @reranker.setter
+    def reranker(self, reranker: str | Reranker | None) -> None:
+        self._rerankers.given = reranker
 
     @property
     def url(self) -> str:
