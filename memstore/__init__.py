@@ -55,7 +55,7 @@ from memstore.keys import ApiKey, NewKey
 from memstore.ranking import Settings as Ranking
 from memstore.render import Entry
 from memstore.schema import StateSchema
-from memstore.space import Space
+from memstore.space import Indexed, Space
 from memstore.state import Committed, MigrationReport, State, Version
 from memstore.tokens import o200k
 from memstore.trace import Trace
@@ -108,6 +108,7 @@ __all__ = [
     "Hit",
     "IdempotencyConflict",
     "Identity",
+    "Indexed",
     "InvalidInput",
     "Issue",
     "JsonSchema",

@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
+FEWEST_INDEXED = 1_000  # entries; an index of fewer vectors would not be faster than reading them
 
 _SECRETS = r"(password|sslpassword|oauth_client_secret)"
 _IN_AUTHORITY = re.compile(r"(?<=://)([^:@]*):.*@", re.DOTALL)
@@ -73,6 +74,11 @@ class Settings(BaseSettings):
     )
     prepare: bool = Field(
         default=True, description="prepare statements; off for a pooler that does not support it"
+    )
+    index_above: int = Field(
+        default=20_000,
+        ge=0,
+        description="entries from which a memory's vectors get an index of their own; 0 for never",
     )
     lease_seconds: float = Field(
         default=30.0,

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import logging
 import threading
+from time import monotonic
 from typing import Any
 
-from memstore._sync import encoding_queue
+from memstore._sync import encoding_queue, vectors
 from memstore._sync.database import Database
 from memstore.config import Settings
 from memstore.encoding.source import EncoderSource
-from memstore.errors import EncoderMismatch, MemstoreError
+from memstore.errors import ConfigurationError, EncoderMismatch, MemstoreError
 from memstore.space import Space
 
 logger = logging.getLogger("memstore.worker")
 
 IDLE_SECONDS = 1.0
 LONGEST_PAUSE = 30.0
+INDEX_SECONDS = 300.0  # between two looks for memories that outgrew the exact scan
 STOP_SECONDS = 10.0  # a model being exported is not waited for: the thread is a daemon
 
 
@@ -38,6 +40,8 @@ class Worker:
         self._encoders = encoders
         self._space = space
         self._lease = settings.lease_seconds
+        self._index_above = settings.index_above
+        self._index_at = 0.0
         self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -74,6 +78,7 @@ class Worker:
                 while self._encode(database) is not None:
                     pause = IDLE_SECONDS
                 pause = IDLE_SECONDS
+                self._index(database)
             except EncoderMismatch as error:
                 logger.error("the encoder does not fit its space, encoding stops: %s", error)
                 break
@@ -108,6 +113,20 @@ class Worker:
         database = Database(self._url, **self._database)
         database.open()
         return database
+
+    def _index(self, database: Database) -> None:
+        """From time to time index what is large; without the right to, leave it to the owner."""
+        if not self._index_above or self._stopping.is_set() or monotonic() < self._index_at:
+            return
+        self._index_at = monotonic() + INDEX_SECONDS
+        try:
+            indexed = vectors.index_large(database, self._space, self._index_above)
+        except ConfigurationError as error:
+            self._index_above = 0
+            logger.warning("large memories are scanned: %s", error)
+        else:
+            if indexed.created or indexed.dropped:
+                logger.info("indexed %d memories, dropped %d", indexed.created, indexed.dropped)
 
     def _encode(self, database: Database) -> int | None:
         """Encode a batch for each memory with a backlog; None where there is none, or no time."""

@@ -129,7 +129,9 @@ def test_a_closed_store_says_so(database_url: str, kind: str) -> None:
 @pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "host=/nowhere"])
 def test_a_database_that_is_not_there_is_an_error(url: str) -> None:
     settings = QUIET.model_copy(update={"connect_timeout": 0.3})
-    with pytest.raises(StorageError, match=r"no connection within 0\.3 s: connection .* failed: .*"):
+    with pytest.raises(
+        StorageError, match=r"no connection within 0\.3 s: connection .* failed: .*"
+    ):
         MemoryStore.connect(url, settings=settings)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import DictRow, dict_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from memstore import telemetry
@@ -33,8 +33,11 @@ ADAPTERS = adapters()
 # Stated each time: a database may have another default.
 BEGIN = sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED")
 # No one plan fits a memory of ten entries and one of a million: each call is planned anew.
+# And an index of vectors looks at so many entries: more of them find more of the nearest.
+EF_SEARCH = 400
 SNAPSHOT = sql.SQL(
-    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan"
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
+    "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL hnsw.ef_search = 400"
 )
 ISO_DATES = b"; SET LOCAL datestyle = 'ISO'"  # the driver reads no other
 
@@ -242,12 +245,30 @@ class AsyncDatabase:
             finally:
                 await self._give_back(conn)
 
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Conn]:
+        """Connect outside of the pool and of any transaction, as the login itself."""
+        async with await AsyncConnection[DictRow].connect(
+            self.url, autocommit=True, row_factory=dict_row, prepare_threshold=None
+        ) as conn:
+            if self._vectors_schema is not None:
+                path = sql.Identifier(self._vectors_schema)
+                await conn.execute(sql.SQL("SET search_path = {}").format(path))
+            yield conn
+
     async def fetch_one(
         self, statement: sql.Composed | sql.SQL, parameters: dict[str, Any]
     ) -> DictRow | None:
         """Read one row in a transaction of its own."""
         async with self.transaction() as conn:
             return await (await conn.execute(statement, parameters)).fetchone()
+
+
+async def fetch_all(conn: Conn, statement: Any, parameters: dict[str, Any]) -> list[Any]:
+    """Read rows as tuples, in binary, and so their arrays of numbers as numpy's."""
+    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        await cursor.execute(statement, parameters)
+        return await cursor.fetchall()
 
 
 def seconds(value: float) -> timedelta:

@@ -8,12 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import numpy as np
-from psycopg.rows import tuple_row
-
 from memstore import ranking, sql, telemetry
-from memstore._async import log
-from memstore._async.database import Conn
+from memstore._async import log, vectors
+from memstore._async.database import Conn, fetch_all
 from memstore._async.encoding_queue import vector_text
 from memstore._async.runtime import in_thread
 from memstore.analysis import query_terms
@@ -77,13 +74,6 @@ async def encode_queries(
     return [encoded.get(query.text, query) for query in plain], ""
 
 
-async def _fetch(conn: Conn, statement: Any, parameters: dict[str, Any]) -> list[Any]:
-    """Read rows in binary, and so their arrays of numbers as numpy's."""
-    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
-        await cursor.execute(statement, parameters)
-        return await cursor.fetchall()
-
-
 async def find(
     conn: Conn,
     memory_id: UUID,
@@ -116,23 +106,22 @@ async def find(
     postings: list[ranking.Postings] = []
     if given["terms"]:
         statement = sql.statement("postings").format(filters=exists(tags))
-        postings = [ranking.Postings(*found) for found in await _fetch(conn, statement, given)]
+        postings = [ranking.Postings(*found) for found in await fetch_all(conn, statement, given)]
         if settings.lexical:
             legs["lexical"] = ranking.best_by_bm25(
                 postings, last, average_length, settings.candidates, settings.k1, settings.b
             )
     clock.lap("lexical")
     if vector is not None and space is not None and settings.vector:
-        statement = sql.statement("vector_leg").format(vectors=space.vectors, filters=exists(tags))
-        legs["vector"] = await _vector_leg(conn, statement, given, settings.frame)
+        legs["vector"] = await vectors.leg(conn, space, given, tags, last, settings.frame)
     clock.lap("vector")
     given["positions"] = array_text(frame_positions(legs.values(), settings, last))
     statement = sql.statement("frame_entries").format(filters=conditions(tags))
-    (entries,) = await _fetch(conn, statement, given)
+    (entries,) = await fetch_all(conn, statement, given)
     chunks: Sequence[Any] = NO_CHUNKS
     if vector is not None and space is not None:
         statement = sql.statement("frame_chunks").format(vectors=space.vectors)
-        (chunks,) = await _fetch(conn, statement, given)
+        (chunks,) = await fetch_all(conn, statement, given)
     clock.lap("candidates")
     frame, spans = build_frame(entries, postings, chunks, last, average_length)
     ranked = ranking.rank(frame, features, settings)
@@ -152,23 +141,8 @@ async def rare_terms(conn: Conn, memory_id: UUID, query: str) -> list[str]:
     if len(terms) <= MOST_TERMS:
         return terms
     parameters = {"memory_id": memory_id, "terms": terms}
-    counts = dict(await _fetch(conn, sql.statement("document_frequencies"), parameters))
+    counts = dict(await fetch_all(conn, sql.statement("document_frequencies"), parameters))
     return sorted(counts, key=lambda term: (counts[term], term))[:MOST_TERMS]
-
-
-async def _vector_leg(conn: Conn, statement: Any, parameters: dict[str, Any], enough: int) -> Leg:
-    """Scan for the nearest entries: an entry's best chunk counts, so chunks are read until
-    they belong to `enough` entries, or there are no more."""
-    chunks = parameters["limit"]
-    while True:
-        ((position, score),) = await _fetch(conn, statement, parameters | {"limit": chunks})
-        if position is None:
-            return np.empty(0, np.int64), np.empty(0)
-        _, first = np.unique(position, return_index=True)
-        if len(first) >= enough or len(position) < chunks:
-            best = np.sort(first)
-            return position[best], score[best]
-        chunks *= 8
 
 
 @telemetry.traced("search")
@@ -202,7 +176,7 @@ async def search(
         events = await log.at(conn, memory_id, compared.union(order[: len(best)]))
         unencoded = await count_unencoded(conn, memory_id, store._space)
     order, newest = ranking.newest_first(
-        order, found.rivals, {position: event.content for position, event in events.items()}
+        order, found.rivals, {p: e.content for p, e in events.items()}
     )
     row = {position: index for index, position in enumerate(found.frame.position.tolist())}
     hits = [

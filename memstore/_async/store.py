@@ -21,6 +21,7 @@ from memstore._async import (
     spaces,
     state_migration,
     tuning,
+    vectors,
 )
 from memstore._async.database import AsyncDatabase, wrap
 from memstore._async.memory import AsyncMemory
@@ -41,9 +42,9 @@ from memstore.errors import (
 from memstore.keys import ApiKey, NewKey
 from memstore.reranking import RerankerSource
 from memstore.schema import StateSchema
-from memstore.space import Space
+from memstore.space import Indexed, Space
 from memstore.state import M, MigrationReport
-from memstore.text import check_id
+from memstore.text import check_id, check_whole
 from memstore.tuning import BUDGETS, Tuned
 from memstore.types import Encoder, Identity, Reranker
 from memstore.worker import Worker
@@ -482,6 +483,17 @@ class AsyncMemoryStore:
                 self._db, encoder, space, self.settings.lease_seconds
             )
         return total
+
+    async def index_vectors(self, *, above: int | None = None) -> Indexed:
+        """Index the vectors of each memory that outgrew the exact scan, drop what has shrunk.
+
+        `above` is in entries, by default the setting `index_above`. Nobody waits for it. Raises
+        `ConfigurationError` where the login does not own the vectors.
+        """
+        wanted = self.settings.index_above if above is None else check_whole(above, "above")
+        async with self._db.transaction() as conn:
+            space = await spaces.serving(conn)
+        return Indexed() if space is None else await vectors.index_large(self._db, space, wanted)
 
     def _wake_worker(self) -> None:
         if self._worker is not None:

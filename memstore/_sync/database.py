@@ -13,7 +13,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import Connection, sql
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import DictRow, dict_row, tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from memstore import telemetry
@@ -34,8 +34,11 @@ ADAPTERS = adapters()
 # Stated each time: a database may have another default.
 BEGIN = sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED")
 # No one plan fits a memory of ten entries and one of a million: each call is planned anew.
+# And an index of vectors looks at so many entries: more of them find more of the nearest.
+EF_SEARCH = 400
 SNAPSHOT = sql.SQL(
-    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan"
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
+    "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL hnsw.ef_search = 400"
 )
 ISO_DATES = b"; SET LOCAL datestyle = 'ISO'"  # the driver reads no other
 
@@ -241,12 +244,30 @@ class Database:
             finally:
                 self._give_back(conn)
 
+    @contextmanager
+    def session(self) -> Iterator[Conn]:
+        """Connect outside of the pool and of any transaction, as the login itself."""
+        with Connection[DictRow].connect(
+            self.url, autocommit=True, row_factory=dict_row, prepare_threshold=None
+        ) as conn:
+            if self._vectors_schema is not None:
+                path = sql.Identifier(self._vectors_schema)
+                conn.execute(sql.SQL("SET search_path = {}").format(path))
+            yield conn
+
     def fetch_one(
         self, statement: sql.Composed | sql.SQL, parameters: dict[str, Any]
     ) -> DictRow | None:
         """Read one row in a transaction of its own."""
         with self.transaction() as conn:
             return (conn.execute(statement, parameters)).fetchone()
+
+
+def fetch_all(conn: Conn, statement: Any, parameters: dict[str, Any]) -> list[Any]:
+    """Read rows as tuples, in binary, and so their arrays of numbers as numpy's."""
+    with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall()
 
 
 def seconds(value: float) -> timedelta:

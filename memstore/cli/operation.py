@@ -149,6 +149,25 @@ def drop_space(name: str, as_json: bool, **given: Any) -> None:
         click.echo(f"{name} dropped")
 
 
+@space.command("index")
+@click.option(
+    "--above", type=click.IntRange(min=1), help="Entries; MEMSTORE_INDEX_ABOVE by default."
+)
+@options.database
+@options.as_json
+def index_vectors(above: int | None, as_json: bool, **given: Any) -> None:
+    """Index the vectors of large memories one by one, drop the indexes of those that shrank.
+
+    A worker whose login owns the vectors does so by itself. Nobody waits for it.
+    """
+    with options.opened(given, encoder=False) as store:
+        indexed = store.index_vectors(above=above)
+    if as_json:
+        printing.print_json(indexed)
+    else:
+        click.echo(f"{indexed.created} indexes built, {indexed.dropped} dropped")
+
+
 @click.command("worker")
 @click.option("--once", is_flag=True, help="Stop when nothing is due.")
 @options.database

@@ -1,7 +1,7 @@
 """The SQL: each statement stands in a `.sql` file here, under a `-- name: some_name` line.
 
 Parameters are named, `%(x)s`. Two slots, `{filters}` and `{vectors}`, are filled through
-`psycopg.sql` (`{dimension}` too, where a table of vectors is made); nothing else composes SQL.
+`psycopg.sql` (and a few where a table of vectors or an index is made); nothing else composes SQL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import resources
 
 from psycopg import sql
 
-SLOTS = frozenset({"filters", "vectors", "dimension"})
+SLOTS = frozenset({"filters", "vectors", "dimension", "index", "memory_id"})
 
 _HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)

@@ -14,17 +14,6 @@ FROM memstore.postings AS candidate
 WHERE candidate.memory_id = %(memory_id)s AND candidate.term = ANY(%(terms)s::text[])
 GROUP BY candidate.term;
 
--- name: vector_leg
--- The exact scan of one memory, by chunk. Inner product on unit vectors is the cosine.
-SELECT array_agg(nearest.position), array_agg(-nearest.distance)
-FROM (
-    SELECT candidate.position, candidate.embedding <#> %(vector)s::halfvec AS distance
-    FROM {vectors} AS candidate
-    WHERE candidate.memory_id = %(memory_id)s {filters}
-    ORDER BY distance, candidate.position
-    LIMIT %(limit)s
-) AS nearest;
-
 -- name: frame_entries
 -- Texts are read only for queries that look into them.
 -- The last column says which may be hits: a neighbour that the tags exclude may not.
