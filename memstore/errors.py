@@ -57,11 +57,11 @@ class ConfigurationError(MemstoreError):
 class MissingExtra(ConfigurationError):
     """An optional dependency is missing.
 
-    `extra` is the name to install: ``pip install 'memstore[<extra>]'``.
+    `extra` is the extra of memstore that brings it.
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'memstore[{extra}]'")
+        super().__init__(f"{package} is not installed: memstore's extra '{extra}' brings it")
         self.package = package
         self.extra = extra
 

@@ -157,8 +157,13 @@ def by_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("by_words_alone")
-def test_kills_restarts_and_finds_everything(tmp_path: Path) -> None:
-    code, shown = output(data_dir=tmp_path / "data", budget=2048)
+def test_kills_restarts_and_finds_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    code, shown = output(budget=2048)
+    assert (tmp_path / "memstore-demo").is_dir()
+    assert not (tmp_path / "memstore").exists()  # it would not be empty for whoever comes next
     assert code == 0, shown
     assert "SIGKILL" in shown
     assert "216 messages were acknowledged, 0 of them missing" in " ".join(shown.split())

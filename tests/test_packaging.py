@@ -206,4 +206,4 @@ def test_a_missing_extra_says_what_to_install(extra: str, call: str, tmp_path: P
         """
     said = run(code, BASE, tmp_path)
     assert said.startswith(f"{extra} ")
-    assert f"pip install 'memstore[{extra}]'" in said
+    assert f"memstore's extra '{extra}'" in said

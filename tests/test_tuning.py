@@ -149,6 +149,7 @@ def test_reading_a_labelled_folder(tmp_path: Path) -> None:
 def test_the_command_on_a_labelled_folder(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     settings, plot = tmp_path / "tuned.env", tmp_path / "curve.png"
+    settings.write_text("OWNER_PASSWORD='x y'\nMEMSTORE_BUDGET=7\n")
     arguments = ["tune", "--labelled", str(folder), "--budgets", "64,512", "--encoder", "none"]
     result = CliRunner().invoke(
         main, [*arguments, "--json", "--write", str(settings), "--plot", str(plot)]
@@ -156,7 +157,9 @@ def test_the_command_on_a_labelled_folder(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     tuned = json.loads(result.stdout)
     assert tuned["questions"] == 1
-    assert f"MEMSTORE_BUDGET={tuned['budget']}\n" in settings.read_text()
+    written = settings.read_text()
+    assert written.startswith(f"OWNER_PASSWORD='x y'\nMEMSTORE_BUDGET={tuned['budget']}\n")
+    assert len(written.splitlines()) == 4
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 

@@ -71,7 +71,7 @@ def config(as_json: bool, **given: Any) -> None:
     for name in unknown:
         click.echo(f"{name} is set, and is no setting", err=True)
     if Kind is Settings:
-        click.echo("the server's settings come with pip install 'memstore[server]'", err=True)
+        click.echo("the server's settings come with memstore's extra 'server'", err=True)
 
 
 def _listed(settings: Settings, flags: dict[Any, str], chosen: set[str]) -> Iterator[Setting]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from dotenv import set_key
 from rich.progress import Progress
 
 from memstore import Memory, MemoryStore, MissingExtra, Settings, Tuned
@@ -86,8 +87,8 @@ def tune(
     if plot is not None:
         draw(tuned, plot)
     if write is not None:
-        lines = [f"{name}={value}\n" for name, value in tuned.settings().items()]
-        write.write_text("".join(lines), encoding="utf-8")
+        for name, value in tuned.settings().items():
+            set_key(write.resolve(), name, str(value), quote_mode="never")
     if as_json:
         printing.print_json(tuned)
     else:

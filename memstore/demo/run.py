@@ -57,7 +57,7 @@ def main(
     Returns 0 when nothing that was acknowledged is missing and nothing is stored twice.
     """
     console = console or Console()
-    folder = Path(data_dir) if data_dir else default_data_dir() / "demo"
+    folder = Path(data_dir) if data_dir else default_data_dir().with_name("memstore-demo")
     thread = load(weeks_to(date.today()))
     show.introduction(console, thread)
     try:

