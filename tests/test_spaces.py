@@ -125,3 +125,36 @@ def test_a_store_is_told_when_another_space_serves(store: MemoryStore) -> None:
     memory.append(content="the new antenna")
     assert memory.search("antenna")[0].event.position == 2  # by its words
     assert memory.search("fan")[0].legs["vector"].rank == 1
+
+
+def test_a_search_says_what_a_space_that_serves_no_more_leaves_out(store: MemoryStore) -> None:
+    memory = store.memory(agent="a", user="u")
+    memory.append(content="the frost fan")
+    memory.flush()
+    assert memory.search("frost fan").degraded == ""
+    store.fill_space(named("new"))
+    store.switch_space("new")
+    memory.append(content="the new antenna")
+    said = "lexical only for new entries: 'old' serves no more"
+    for found in (memory.search("antenna"), memory.resume("antenna")):
+        assert said in found.degraded
+    store.switch_space("old")
+    assert memory.search("antenna").degraded == memory.resume("antenna").degraded == ""
+    assert memory.unencoded() == 1
+
+
+def test_a_store_whose_space_was_dropped_searches_by_words(store: MemoryStore) -> None:
+    memory = store.memory(agent="a", user="u")
+    memory.append([NewEvent(content="the frost fan"), NewEvent(content="the new antenna")])
+    memory.flush()
+    store.fill_space(named("new"))
+    store.switch_space("new")
+    store.drop_space("old")
+    result = memory.search("antenna")
+    assert result[0].event.position == 2
+    assert result.leg_hits["vector"] == 0
+    memory.patch({}, reason="all of it absorbed")
+    context = memory.resume("antenna")
+    assert 2 in [entry.position for entry in context.retrieved]
+    for found in (result, context, store.memory(agent="a", user="nobody").search("fan")):
+        assert found.degraded.startswith("lexical only: the space of 'old' was dropped")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from memstore import ranking, sql, telemetry
-from memstore._async import log, rows, searching
+from memstore._async import log, rows, searching, spaces
 from memstore._async.database import Conn
 from memstore._async.runtime import in_thread
 from memstore.budget import Budget
@@ -59,9 +59,11 @@ async def resume(
     async with store._db.transaction(snapshot=True) as conn:
         tail = await read_tail(conn, memory_id, state.log_position, most)
         clock.lap("tail")
+        space, limits = await spaces.usable(conn, store._space)
+        degraded = "; ".join(filter(None, (degraded, limits)))
         for query, (_, weight) in zip(queries, weighted, strict=True):
             one = await searching.find(
-                conn, memory_id, store._space, query, EventFilter(), settings, clock
+                conn, memory_id, space, query, EventFilter(), settings, clock
             )
             if one is not None:
                 found.append((one, weight))
@@ -69,7 +71,7 @@ async def resume(
         events = {hit.event.position: hit.event for hit in hits} | {e.position: e for e in tail}
         neighbours = await read_neighbours(conn, memory_id, hits, events)
         joined = await read_partners(conn, memory_id, events | neighbours)
-        unencoded = await searching.count_unencoded(conn, memory_id, store._space)
+        unencoded = await searching.count_unencoded(conn, memory_id, space)
         clock.lap("entries")
     if hits and weighted:
         hits, left_out = await searching.reranked(store, weighted[0][0], hits, clock)

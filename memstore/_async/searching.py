@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from memstore import ranking, sql, telemetry
-from memstore._async import log, vectors
+from memstore._async import log, spaces, vectors
 from memstore._async.database import Conn, fetch_all
 from memstore._async.encoding_queue import vector_text
 from memstore._async.runtime import in_thread
@@ -166,7 +166,9 @@ async def search(
     memory_id = identity.memory_id
     async with store._db.transaction(snapshot=True) as conn:
         clock.lap("connect")
-        found = await find(conn, memory_id, store._space, asked, where, settings, clock)
+        space, limits = await spaces.usable(conn, store._space)
+        degraded = "; ".join(filter(None, (degraded, limits)))
+        found = await find(conn, memory_id, space, asked, where, settings, clock)
         if found is None:
             return SearchResult(hits=(), degraded=degraded, milliseconds=clock.milliseconds)
         most = k if store.reranker is None else max(k, store.settings.rerank)
@@ -174,7 +176,7 @@ async def search(
         order = found.frame.position[found.ranked.order].tolist()
         compared = {position for group in found.rivals for position in group}
         events = await log.at(conn, memory_id, compared.union(order[: len(best)]))
-        unencoded = await count_unencoded(conn, memory_id, store._space)
+        unencoded = await count_unencoded(conn, memory_id, space)
     order, newest = ranking.newest_first(
         order, found.rivals, {p: e.content for p, e in events.items()}
     )

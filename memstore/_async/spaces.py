@@ -28,6 +28,22 @@ async def serving(conn: Conn) -> Space | None:
     return next((space for space in await listed(conn) if space.status == "serving"), None)
 
 
+async def usable(conn: Conn, space: Space | None) -> tuple[Space | None, str]:
+    """Look whether a space that was found earlier still serves.
+
+    Returns it, or None once it was dropped, and what is left out of its vectors, in words.
+    """
+    if space is None:
+        return None, ""
+    now = next((one for one in await listed(conn) if one.space_id == space.space_id), None)
+    again = "open the store again with the encoder that serves"
+    if now is None:
+        return None, f"lexical only: the space of {space.encoder!r} was dropped; {again}"
+    if now.status != "serving":
+        return space, f"lexical only for new entries: {space.encoder!r} serves no more; {again}"
+    return space, ""
+
+
 async def _named(conn: Conn, encoder: str) -> Space:
     for space in await listed(conn):
         if space.encoder == encoder:

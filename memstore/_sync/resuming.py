@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from memstore import ranking, sql, telemetry
-from memstore._sync import log, rows, searching
+from memstore._sync import log, rows, searching, spaces
 from memstore._sync.database import Conn
 from memstore._sync.runtime import in_thread
 from memstore.budget import Budget
@@ -58,17 +58,17 @@ def resume(
     with store._db.transaction(snapshot=True) as conn:
         tail = read_tail(conn, memory_id, state.log_position, most)
         clock.lap("tail")
+        space, limits = spaces.usable(conn, store._space)
+        degraded = "; ".join(filter(None, (degraded, limits)))
         for query, (_, weight) in zip(queries, weighted, strict=True):
-            one = searching.find(
-                conn, memory_id, store._space, query, EventFilter(), settings, clock
-            )
+            one = searching.find(conn, memory_id, space, query, EventFilter(), settings, clock)
             if one is not None:
                 found.append((one, weight))
         hits = merged_hits(conn, memory_id, found, most)
         events = {hit.event.position: hit.event for hit in hits} | {e.position: e for e in tail}
         neighbours = read_neighbours(conn, memory_id, hits, events)
         joined = read_partners(conn, memory_id, events | neighbours)
-        unencoded = searching.count_unencoded(conn, memory_id, store._space)
+        unencoded = searching.count_unencoded(conn, memory_id, space)
         clock.lap("entries")
     if hits and weighted:
         hits, left_out = searching.reranked(store, weighted[0][0], hits, clock)

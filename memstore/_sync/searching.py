@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from memstore import ranking, sql, telemetry
-from memstore._sync import log, vectors
+from memstore._sync import log, spaces, vectors
 from memstore._sync.database import Conn, fetch_all
 from memstore._sync.encoding_queue import vector_text
 from memstore._sync.runtime import in_thread
@@ -165,7 +165,9 @@ def search(
     memory_id = identity.memory_id
     with store._db.transaction(snapshot=True) as conn:
         clock.lap("connect")
-        found = find(conn, memory_id, store._space, asked, where, settings, clock)
+        space, limits = spaces.usable(conn, store._space)
+        degraded = "; ".join(filter(None, (degraded, limits)))
+        found = find(conn, memory_id, space, asked, where, settings, clock)
         if found is None:
             return SearchResult(hits=(), degraded=degraded, milliseconds=clock.milliseconds)
         most = k if store.reranker is None else max(k, store.settings.rerank)
@@ -173,7 +175,7 @@ def search(
         order = found.frame.position[found.ranked.order].tolist()
         compared = {position for group in found.rivals for position in group}
         events = log.at(conn, memory_id, compared.union(order[: len(best)]))
-        unencoded = count_unencoded(conn, memory_id, store._space)
+        unencoded = count_unencoded(conn, memory_id, space)
     order, newest = ranking.newest_first(
         order, found.rivals, {p: e.content for p, e in events.items()}
     )
