@@ -70,6 +70,18 @@ def test_one_worker_serves_every_tenant(database_url: str) -> None:
                 assert len(memory.search("tea", k=10)) == 3
 
 
+def test_a_large_import_keeps_no_other_memory_waiting(database_url: str) -> None:
+    with connected("sync", database_url, HashEncoder()) as store:
+        store.memory(agent="a", user="large").append(batch(1_200, "imported"))
+        for user in range(3):
+            store.memory(agent="a", user=f"small-{user}").append(content=f"said by {user}")
+        encoder = Recording()
+        store.fill_space(encoder)
+    later = [at for at, text in enumerate(encoder.texts) if "said by" in text]
+    assert len(later) == 3
+    assert max(later) < 200
+
+
 def test_workers_at_once_encode_each_entry_once(database_url: str) -> None:
     encoder = Recording()
     users, each = 6, 80

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from memstore import sql, telemetry
 from memstore._async import rows
@@ -262,12 +262,16 @@ async def encode_some(
 
 
 async def backlog(db: AsyncDatabase, space: Space, memories: int = 16) -> list[UUID]:
-    """List the memories whose entries have been due for longest."""
+    """List memories with due entries: those due for longest, and as many others at random."""
+    half = {"space_id": space.space_id, "limit": memories // 2}
     async with db.transaction(WORKER) as conn:
-        cursor = await conn.execute(
-            sql.statement("backlogged_memories"), {"space_id": space.space_id, "limit": memories}
-        )
-        return [row["memory_id"] for row in await cursor.fetchall()]
+        cursor = await conn.execute(sql.statement("backlogged_memories"), half)
+        found = [row["memory_id"] for row in await cursor.fetchall()]
+        others = sql.statement("other_backlogged_memories")
+        for start in (uuid4(), UUID(int=0)) if found else ():
+            cursor = await conn.execute(others, half | {"from": start})
+            found += [row["memory_id"] for row in await cursor.fetchall()]
+    return list(dict.fromkeys(found))[:memories]
 
 
 async def encode_due(

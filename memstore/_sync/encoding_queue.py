@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from memstore import sql, telemetry
 from memstore._sync import rows
@@ -255,12 +255,16 @@ def encode_some(db: Database, encoder: Encoder, space: Space, memory_id: UUID, l
 
 
 def backlog(db: Database, space: Space, memories: int = 16) -> list[UUID]:
-    """List the memories whose entries have been due for longest."""
+    """List memories with due entries: those due for longest, and as many others at random."""
+    half = {"space_id": space.space_id, "limit": memories // 2}
     with db.transaction(WORKER) as conn:
-        cursor = conn.execute(
-            sql.statement("backlogged_memories"), {"space_id": space.space_id, "limit": memories}
-        )
-        return [row["memory_id"] for row in cursor.fetchall()]
+        cursor = conn.execute(sql.statement("backlogged_memories"), half)
+        found = [row["memory_id"] for row in cursor.fetchall()]
+        others = sql.statement("other_backlogged_memories")
+        for start in (uuid4(), UUID(int=0)) if found else ():
+            cursor = conn.execute(others, half | {"from": start})
+            found += [row["memory_id"] for row in cursor.fetchall()]
+    return list(dict.fromkeys(found))[:memories]
 
 
 def encode_due(

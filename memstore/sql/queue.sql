@@ -14,6 +14,36 @@ GROUP BY due.memory_id
 ORDER BY min(due.available_at)
 LIMIT %(limit)s;
 
+-- name: other_backlogged_memories
+-- Memories with due entries by their ids, from any id on: a long backlog is passed in one step, so
+-- that an import of thousands of entries does not keep every other memory waiting.
+WITH RECURSIVE waiting AS (
+    (
+        SELECT memory_id
+        FROM memstore.encoding_queue
+        WHERE memory_id >= %(from)s::uuid AND space_id = %(space_id)s
+        ORDER BY memory_id
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT q.memory_id
+        FROM memstore.encoding_queue AS q
+        WHERE q.memory_id > waiting.memory_id AND q.space_id = %(space_id)s
+        ORDER BY q.memory_id
+        LIMIT 1
+    )
+    FROM waiting
+    WHERE waiting.memory_id IS NOT NULL
+)
+SELECT waiting.memory_id
+FROM waiting
+WHERE EXISTS (
+    SELECT FROM memstore.encoding_queue AS q
+    WHERE q.memory_id = waiting.memory_id AND q.space_id = %(space_id)s AND q.available_at <= now()
+)
+LIMIT %(limit)s;
+
 -- name: claim_entries
 -- A claim is a lease: should its holder die, the entries are due again when it runs out. The
 -- limit holds in a CTE alone: a sub-select may be run again for each row that it is joined to.
