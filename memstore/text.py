@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn, SupportsIndex, TypeVar
+from uuid import UUID
 
 from memstore.errors import InvalidInput
 from memstore.types import JSON, ROLES, NewEvent
@@ -24,8 +25,10 @@ __all__ = [
     "MAX_ID_BYTES",
     "Limits",
     "body_digest",
+    "check_batch_key",
     "check_id",
     "check_time",
+    "check_uuid",
     "check_whole",
     "clean_json",
     "clean_text",
@@ -36,6 +39,8 @@ __all__ = [
 
 MAX_CONTENT_BYTES = 1_048_576
 MAX_ID_BYTES = 512
+#: Bytes of a batch's key: its events' own keys are made from it.
+MAX_BATCH_KEY_BYTES = MAX_ID_BYTES - len(":9999")
 
 T = TypeVar("T")
 
@@ -198,6 +203,23 @@ def check_id(value: str, name: str) -> str:
     if not 1 <= size <= MAX_ID_BYTES:
         raise InvalidInput(f"must take 1 to {MAX_ID_BYTES} bytes of UTF-8, not {size}", path=name)
     return cleaned
+
+
+def check_batch_key(value: str, name: str) -> str:
+    """Return an idempotency key that names a batch: it leaves room for its events' numbers."""
+    if _utf8_size(key := check_id(value, name)) > MAX_BATCH_KEY_BYTES:
+        raise InvalidInput(
+            f"of several events takes at most {MAX_BATCH_KEY_BYTES} bytes", path=name
+        )
+    return key
+
+
+def check_uuid(value: UUID | str, name: str) -> UUID:
+    """Return a UUID, also one that is written as a text."""
+    try:
+        return UUID(str(value))
+    except ValueError as error:
+        raise InvalidInput("must be a UUID", path=name) from error
 
 
 def check_time(value: datetime, name: str) -> datetime:

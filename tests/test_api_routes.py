@@ -19,6 +19,7 @@ from tests.serving import WordEncoder, application, asked
 from tests.stores import QUIET
 
 M = "/v1/agents/a/users/u"
+JSON = "application/json"
 NDJSON = "application/x-ndjson"
 MERGE = {"Content-Type": MERGE_TYPE}
 
@@ -114,9 +115,13 @@ async def test_a_repeated_request_is_answered_as_the_first_was(http: httpx.Async
     for _ in range(2):
         saved = await http.patch(f"{M}/state", content=merge(a=1), headers=MERGE | key)
         assert saved.headers["ETag"] == '"1"'
-    for wrong in ("", "x" * 481):
-        answer = await http.post(f"{M}/events", json={}, headers={"Idempotency-Key": wrong})
-        assert answer.status_code == 422
+    # as long as the store takes it, for one event, for several, and for lines of any number
+    for text, kind, most in (("{}", JSON, 512), ("[{}]", JSON, 507), ("{}\n", NDJSON, 480)):
+        for size in (0, most, most + 1):
+            headers = {"Content-Type": kind, "Idempotency-Key": "x" * size}
+            answer = await http.post(f"{M}/events", content=text, headers=headers)
+            assert answer.status_code == (201 if size == most else 422)
+            assert answer.json().get("path") == (None if size == most else "Idempotency-Key")
 
 
 # limits

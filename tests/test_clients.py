@@ -33,6 +33,7 @@ from memstore.problems import KINDS as ERROR_KINDS
 from memstore.problems import from_problem, to_problem
 from tests.contract import ISSUE, Contract
 from tests.serving import KINDS, WordEncoder, application, opened, running
+from tests.test_arguments import MAY_BE_LEFT_OUT, NO_WHOLE_NUMBERS, WHOLE
 
 SERVER = "http://server"
 
@@ -64,6 +65,27 @@ def test_clients_have_the_stores_methods_and_parameters(local: type, remote: typ
         assert there.keys() - here.keys() <= {"ranking", "counter"}, name
         common = {n: str(parameter) for n, parameter in there.items() if n in here}
         assert common == {n: str(parameter) for n, parameter in here.items()}, name
+
+
+def test_wrong_arguments_are_refused_as_the_store_refuses_them(memory: Any) -> None:
+    memory.patch({"user_preferences": {"zone": "CET"}})
+    for name, call in WHOLE:
+        for wrong in NO_WHOLE_NUMBERS:
+            if wrong is None and name in MAY_BE_LEFT_OUT | {"before", "version"}:
+                continue
+            with pytest.raises(InvalidInput) as refused:
+                call(memory, wrong)
+            assert refused.value.path == name
+    for wrong in ("", "x", "../..", "\0", None):
+        with pytest.raises(InvalidInput) as refused:
+            memory.feedback(wrong, [1])
+        assert refused.value.path == "context_id"
+    for write in (memory.append, lambda events, **key: memory.commit(events=events, **key)):
+        with pytest.raises(InvalidInput, match="at most 507 bytes") as refused:
+            write([{"content": "x"}], idempotency_key="k" * 508)
+        assert refused.value.path == "idempotency_key"
+    assert memory.append([{"content": "x"}], idempotency_key="k" * 507).positions == (1,)
+    assert memory.append(content="x", idempotency_key="k" * 512).positions == (2,)
 
 
 # when the way to the server fails

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from memstore import InvalidInput, MemstoreError, NewEvent
+from memstore.text import check_batch_key, check_id
 from memstore.wire import appended_to, event_to, new_event_from
 from memstore_api import bodies, examples
 from memstore_api.replies import NDJSON, Json, Lines, problem_of
@@ -21,7 +22,7 @@ BULK_EVENTS = 500
 BULK_CHARACTERS = 2_000_000
 STREAM_PAGE = 500
 PAGE = 100
-MAX_KEY = 480  # what is derived from it must be an identifier too
+BULK_KEY = 480  # bytes: its batches are numbered as they come
 
 IdempotencyKey = Annotated[
     str | None,
@@ -37,10 +38,8 @@ Position = Annotated[int | None, Query(ge=0, le=bodies.MAX_POSITION)]
 
 
 def checked_key(key: str | None) -> str | None:
-    """Refuse a key that leaves no room for what is derived from it."""
-    if key is not None and not 1 <= len(key.encode()) <= MAX_KEY:
-        raise InvalidInput(f"must take 1 to {MAX_KEY} bytes", path="Idempotency-Key")
-    return key
+    """Refuse a key that leaves no room for what is derived from it, as the store does."""
+    return None if key is None else check_batch_key(key, "Idempotency-Key")
 
 
 def events_from(given: list[Any], most: int) -> list[NewEvent]:
@@ -65,13 +64,14 @@ def events_from(given: list[Any], most: int) -> list[NewEvent]:
 async def append(
     request: Request, memory: Writable, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    key = checked_key(idempotency_key)
+    key = None if idempotency_key is None else check_id(idempotency_key, "Idempotency-Key")
     if bodies.media_type(request) == NDJSON:
         return await append_bulk(request, memory, key)
     value = await bodies.read_json(request, bodies.JSON_TYPE)
     most = service_of(request).settings.max_batch
     if isinstance(value, list):
-        appended = await memory.append(events_from(value, most), idempotency_key=key)
+        events = events_from(value, most)
+        appended = await memory.append(events, idempotency_key=checked_key(key))
     else:
         (event,) = events_from([value], most)
         if key is not None:
@@ -86,6 +86,8 @@ async def append_bulk(request: Request, memory: Memory, key: str | None) -> Resp
     """Append batch by batch as the lines come. What was stored before a failure stays stored."""
     total: dict[str, Any] = {"events": 0, "repeated": 0, "first": None, "last": None}
     number, batch, size = 0, list[NewEvent](), 0
+    if key is not None and len(key.encode()) > BULK_KEY:
+        raise InvalidInput(f"of NDJSON takes at most {BULK_KEY} bytes", path="Idempotency-Key")
 
     async def store() -> None:
         nonlocal number, batch, size

@@ -26,7 +26,15 @@ from memstore.json_schema import JsonSchema
 from memstore.new_events import Events, given_events, new_events
 from memstore.schema import StateSchema, check_schema
 from memstore.state import Committed, M, State, Version
-from memstore.text import check_time, clean_json, clean_text, prepare_event
+from memstore.text import (
+    check_batch_key,
+    check_time,
+    check_uuid,
+    check_whole,
+    clean_json,
+    clean_text,
+    prepare_event,
+)
 from memstore.trace import Trace
 from memstore.types import JSON, Appended, Event, NewEvent, Role, SearchResult
 
@@ -129,7 +137,7 @@ class AsyncRemoteMemory(Generic[M]):
         limit: int = 100,
     ) -> list[Event]:
         """Read one page of the log by position; every tag given must hold. See `Memory.events`."""
-        if not 1 <= limit <= MAX_PAGE:
+        if not 1 <= check_whole(limit, "limit") <= MAX_PAGE:
             raise InvalidInput(f"a page holds 1 to {MAX_PAGE} events", path="limit")
         where = EventFilter(
             session=session,
@@ -166,7 +174,7 @@ class AsyncRemoteMemory(Generic[M]):
     ) -> State[M]:
         """Load the state, or the one that was. See `Memory.state`."""
         moment = None if as_of is None else wire.time_to(check_time(as_of, "as_of"))
-        params = {"version": version, "position": position, "as_of": moment}
+        params = _whole(version=version, position=position) | {"as_of": moment}
         state: State[M] = await self._ask("GET", "/state", self._state, params=params)
         return state
 
@@ -210,13 +218,9 @@ class AsyncRemoteMemory(Generic[M]):
         log_position: int | None = None,
     ) -> State[M]:
         """Save a whole state if the head is still `expected_version` (0: none was saved)."""
-        body = {
-            "document": self.schema.dump(value),
-            "author": author,
-            "reason": reason,
-            "log_position": log_position,
-        }
-        headers = {"If-Match": f'"{expected_version}"', "Idempotency-Key": uuid4().hex}
+        body = {"document": self.schema.dump(value), "author": author, "reason": reason}
+        body |= _whole(log_position=log_position)
+        headers = _match(expected_version) | {"Idempotency-Key": uuid4().hex}
         state: State[M] = await self._ask("PUT", "/state", self._state, body=body, headers=headers)
         return state
 
@@ -230,14 +234,12 @@ class AsyncRemoteMemory(Generic[M]):
         log_position: int | None = None,
     ) -> State[M]:
         """Apply a JSON Merge Patch (a dict, RFC 7396) or a JSON Patch (a list, RFC 6902)."""
-        headers = {"Idempotency-Key": uuid4().hex}
-        if expected_version is not None:
-            headers["If-Match"] = f'"{expected_version}"'
+        headers = _match(expected_version) | {"Idempotency-Key": uuid4().hex}
         state: State[M] = await self._ask(
             "PATCH",
             "/state",
             self._state,
-            params=_notes(author, reason) | {"log_position": log_position},
+            params=_notes(author, reason) | _whole(log_position=log_position),
             body=clean_json(patch),
             media_type=MERGE_TYPE if isinstance(patch, dict) else PATCH_TYPE,
             headers=headers,
@@ -262,15 +264,14 @@ class AsyncRemoteMemory(Generic[M]):
         """
         if state is not None and not isinstance(state, (dict, list)) and expected_version is None:
             raise InvalidInput("a whole state needs expected_version", path="expected_version")
-        body: dict[str, Any] = {"author": author, "reason": reason, "log_position": log_position}
+        body: dict[str, Any] = {"author": author, "reason": reason}
+        body |= _whole(log_position=log_position)
         body["events"] = _events_to_send(new_events(events), keyed=False)
         if isinstance(state, (dict, list)):
             body["patch"] = clean_json(state)
         elif state is not None:
             body["state"] = self.schema.dump(state)
-        headers = {}
-        if expected_version is not None:
-            headers["If-Match"] = f'"{expected_version}"'
+        headers = _match(expected_version)
         own = any("idempotency_key" in event for event in body["events"])
         if idempotency_key is not None or not own:
             headers["Idempotency-Key"] = _header(idempotency_key or uuid4().hex)
@@ -294,7 +295,10 @@ class AsyncRemoteMemory(Generic[M]):
             "GET",
             "/history",
             lambda value: [wire.version_from(one) for one in value["versions"]],
-            params={"before": max(0, min(before, LATEST)), "limit": limit},
+            params={
+                "before": max(0, min(check_whole(before, "before"), LATEST)),
+                "limit": check_whole(limit, "limit"),
+            },
         )
         return versions
 
@@ -304,7 +308,7 @@ class AsyncRemoteMemory(Generic[M]):
             "GET",
             "/diff",
             lambda value: [wire.change_from(one) for one in value["changes"]],
-            params={"old": old, "new": new},
+            params={"old": check_whole(old, "version"), "new": check_whole(new, "version")},
         )
         return changes
 
@@ -312,7 +316,8 @@ class AsyncRemoteMemory(Generic[M]):
         self, *, to: int, author: str | None = None, reason: str | None = None
     ) -> State[M]:
         """Save an older version's state as a new version. See `Memory.revert`."""
-        return await self._mark("/revert", {"to": to, "author": author, "reason": reason})
+        body = {"to": check_whole(to, "to"), "author": author, "reason": reason}
+        return await self._mark("/revert", body)
 
     async def confirm(
         self, path: str, *, author: str | None = None, reason: str | None = None
@@ -359,7 +364,7 @@ class AsyncRemoteMemory(Generic[M]):
             after=after,
             before=before,
         )
-        body = {"query": query, "k": k} | _tags(where) | _now(now)
+        body = {"query": query, "k": check_whole(k, "k")} | _tags(where) | _now(now)
         found: SearchResult = await self._ask("POST", "/search", wire.search_from, body=body)
         return found
 
@@ -396,7 +401,9 @@ class AsyncRemoteMemory(Generic[M]):
 
     async def feedback(self, context_id: UUID, used: Iterable[int]) -> None:
         """Say which entries of a recorded context helped, by position."""
-        await self._ask("POST", f"/contexts/{context_id}/feedback", None, body={"used": list(used)})
+        body = {"used": [check_whole(position, "used") for position in used]}
+        part = f"/contexts/{check_uuid(context_id, 'context_id')}/feedback"
+        await self._ask("POST", part, None, body=body)
 
     async def traces(self, *, only_labelled: bool = False, limit: int = 1_000) -> list[Trace]:
         """List recorded contexts, newest first; with `only_labelled` those with feedback."""
@@ -404,7 +411,7 @@ class AsyncRemoteMemory(Generic[M]):
             "GET",
             "/contexts",
             lambda value: [wire.trace_from(one) for one in value["traces"]],
-            params={"only_labelled": only_labelled, "limit": limit},
+            params={"only_labelled": only_labelled, "limit": check_whole(limit, "limit")},
         )
         return traces
 
@@ -449,7 +456,19 @@ def _events_to_send(events: Iterable[NewEvent], *, keyed: bool) -> list[dict[str
 def _header(key: str) -> str:
     if not key.isascii() or not key.isprintable() or key != key.strip() or not key:
         raise InvalidInput("over HTTP it is made of visible ASCII", path="idempotency_key")
-    return key
+    return check_batch_key(key, "idempotency_key")
+
+
+def _match(version: int | None) -> dict[str, str]:
+    """Name the version that a write builds on, if any."""
+    if version is None:
+        return {}
+    return {"If-Match": f'"{check_whole(version, "expected_version")}"'}
+
+
+def _whole(**given: int | None) -> dict[str, Any]:
+    """Check numbers by name; those left out stay so."""
+    return {n: None if value is None else check_whole(value, n) for n, value in given.items()}
 
 
 def _notes(author: str | None, reason: str | None) -> dict[str, Any]:

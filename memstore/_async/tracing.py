@@ -11,7 +11,7 @@ from memstore._async.database import AsyncDatabase
 from memstore.budget import Budget
 from memstore.context import Context
 from memstore.errors import InvalidInput, NotFound
-from memstore.text import check_whole, dumps
+from memstore.text import check_uuid, check_whole, dumps
 from memstore.trace import Trace
 from memstore.types import Identity
 
@@ -51,18 +51,12 @@ async def feedback(
     positions = sorted({check_whole(position, "used") for position in used})
     if len(positions) > MAX_POSITIONS or not all(0 < p < 2**63 for p in positions):
         raise InvalidInput(f"up to {MAX_POSITIONS} positions, numbers from 1", path="used")
-    key = {"memory_id": identity.memory_id, "context_id": _uuid(context_id), "used": positions}
+    known = check_uuid(context_id, "context_id")
+    key = {"memory_id": identity.memory_id, "context_id": known, "used": positions}
     async with db.transaction() as conn:
         row = await (await conn.execute(sql.statement("mark_used"), key)).fetchone()
     if row is None:
         raise NotFound(f"{identity} has no trace of a context {context_id}")
-
-
-def _uuid(context_id: UUID | str) -> UUID:
-    try:
-        return UUID(str(context_id))
-    except ValueError as error:
-        raise InvalidInput("a context's id is a UUID", path="context_id") from error
 
 
 async def read(

@@ -16,13 +16,11 @@ from memstore._sync.runtime import in_thread
 from memstore.analysis import Analysis, terms
 from memstore.errors import IdempotencyConflict, InvalidInput
 from memstore.filters import EventFilter, conditions
-from memstore.text import MAX_ID_BYTES, body_digest, check_id, check_whole, dumps, prepare_event
+from memstore.text import body_digest, check_batch_key, check_whole, dumps, prepare_event
 from memstore.types import Appended, Event, Identity, NewEvent
 
 MAX_BATCH = 10_000
 MAX_PAGE = 10_000
-#: Bytes of a batch's key: its events' own keys are made from it.
-LONGEST_BATCH_KEY = MAX_ID_BYTES - len(":9999")
 #: Characters that are analysed at once on the event loop; more would hold up everybody else.
 MOST_ON_LOOP = 20_000
 
@@ -49,11 +47,8 @@ def prepare_batch(events: Iterable[NewEvent], key: str | None) -> list[Prepared]
     Each event then gets a key of its own from that one.
     """
     batch = list(islice(events, MAX_BATCH + 1))
-    if key is not None and len(check_id(key, "idempotency_key").encode()) > LONGEST_BATCH_KEY:
-        raise InvalidInput(
-            f"of several events takes at most {LONGEST_BATCH_KEY} bytes", path="idempotency_key"
-        )
     if key is not None:
+        check_batch_key(key, "idempotency_key")
         batch = [_keyed(event, key, index) for index, event in enumerate(batch)]
     if sum(len(event.content) for event in batch if isinstance(event.content, str)) > MOST_ON_LOOP:
         return in_thread(prepare, batch)

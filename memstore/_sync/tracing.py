@@ -12,7 +12,7 @@ from memstore._sync.database import Database
 from memstore.budget import Budget
 from memstore.context import Context
 from memstore.errors import InvalidInput, NotFound
-from memstore.text import check_whole, dumps
+from memstore.text import check_uuid, check_whole, dumps
 from memstore.trace import Trace
 from memstore.types import Identity
 
@@ -50,18 +50,12 @@ def feedback(db: Database, identity: Identity, context_id: UUID, used: Iterable[
     positions = sorted({check_whole(position, "used") for position in used})
     if len(positions) > MAX_POSITIONS or not all(0 < p < 2**63 for p in positions):
         raise InvalidInput(f"up to {MAX_POSITIONS} positions, numbers from 1", path="used")
-    key = {"memory_id": identity.memory_id, "context_id": _uuid(context_id), "used": positions}
+    known = check_uuid(context_id, "context_id")
+    key = {"memory_id": identity.memory_id, "context_id": known, "used": positions}
     with db.transaction() as conn:
         row = (conn.execute(sql.statement("mark_used"), key)).fetchone()
     if row is None:
         raise NotFound(f"{identity} has no trace of a context {context_id}")
-
-
-def _uuid(context_id: UUID | str) -> UUID:
-    try:
-        return UUID(str(context_id))
-    except ValueError as error:
-        raise InvalidInput("a context's id is a UUID", path="context_id") from error
 
 
 def read(db: Database, identity: Identity, *, only_labelled: bool, limit: int) -> list[Trace]:
