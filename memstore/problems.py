@@ -12,10 +12,14 @@ from typing import Any
 from memstore import errors
 from memstore.errors import MemstoreError
 
-__all__ = ["KINDS", "MEDIA_TYPE", "Kind", "from_problem", "kind_of", "to_problem"]
+__all__ = ["KINDS", "MEDIA_TYPE", "Kind", "NoRoute", "from_problem", "kind_of", "to_problem"]
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:memstore:error:"
+
+
+class NoRoute(errors.ServiceError):
+    """A server was asked for a route that it does not have: is it of another version?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ KINDS = (
         ("schema", "stored", "known"),
     ),
     Kind(errors.NotFound, "not-found", 404, "There is no such thing"),
+    Kind(NoRoute, "no-route", 404, "There is no such route"),
     Kind(errors.AccessDenied, "access-denied", 403, "Access is denied", ("known",)),
     Kind(errors.TooBusy, "too-busy", 503, "There is no room right now", ("retry_after", "limited")),
     Kind(errors.EncoderFailed, "encoder-failed", 503, "The encoder failed", (), _SERVER),

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from memstore import MemoryStore
+from memstore import InvalidInput, MemoryStore, ServiceError
 from memstore.http import MERGE_TYPE, PATCH_TYPE
+from memstore.problems import NoRoute, from_problem
 from tests.serving import WordEncoder, application, asked
 from tests.stores import QUIET
 
@@ -122,6 +123,26 @@ async def test_a_repeated_request_is_answered_as_the_first_was(http: httpx.Async
             answer = await http.post(f"{M}/events", content=text, headers=headers)
             assert answer.status_code == (201 if size == most else 422)
             assert answer.json().get("path") == (None if size == most else "Idempotency-Key")
+
+
+async def test_http_refusals_are_problems_of_the_same_table(http: httpx.AsyncClient) -> None:
+    answers = {
+        (404, "no-route"): await http.get("/v1/nothing"),
+        (405, "no-route"): await http.delete(f"{M}/history"),
+        (415, "invalid-input"): await http.patch(f"{M}/state", json={}),
+        (428, "invalid-input"): await http.put(f"{M}/state", json={"document": {}}),
+    }
+    for (status, name), answer in answers.items():
+        problem = answer.json()
+        assert problem["status"] == answer.status_code == status
+        assert problem["type"] == f"urn:memstore:error:{name}"
+        assert problem["instance"] == f"urn:memstore:request:{answer.headers['X-Request-Id']}"
+        assert problem["detail"]
+    assert answers[405, "no-route"].headers["Allow"] == "GET"
+    told = [from_problem(answer.json()) for answer in answers.values()]
+    assert [type(error) for error in told] == [NoRoute, NoRoute, InvalidInput, InvalidInput]
+    assert isinstance(told[0], ServiceError)  # not NotFound: nobody looked
+    assert [getattr(error, "path", None) for error in told[2:]] == ["Content-Type", "If-Match"]
 
 
 # limits

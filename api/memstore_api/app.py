@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from importlib import metadata
 
 from fastapi import FastAPI, Request
@@ -16,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from memstore import AsyncMemoryStore, Encoder, InvalidInput, MemstoreError
-from memstore.problems import MEDIA_TYPE
+from memstore.problems import MEDIA_TYPE, NoRoute
 from memstore_api import (
     bodies,
     examples,
@@ -28,7 +27,7 @@ from memstore_api import (
 )
 from memstore_api.edge import Edge, Refused
 from memstore_api.measures import Measures
-from memstore_api.replies import Problem, problem_of
+from memstore_api.replies import problem_of
 from memstore_api.service import Service
 from memstore_api.settings import ServerSettings
 
@@ -127,15 +126,23 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(bodies.UnsupportedType)
     async def unsupported(request: Request, error: bodies.UnsupportedType) -> Response:
-        return plain(415, f"send {' or '.join(error.taken)}", {"Accept": ", ".join(error.taken)})
+        refused = InvalidInput(f"send {' or '.join(error.taken)}", path="Content-Type")
+        answer = problem_of(refused, request.state.request_id, status=415)
+        answer.headers["Accept"] = ", ".join(error.taken)
+        return answer
 
     @app.exception_handler(routes_state.PreconditionMissing)
     async def unconditional(request: Request, _: routes_state.PreconditionMissing) -> Response:
-        return plain(428, "a whole state needs If-Match with the version that it builds on")
+        refused = InvalidInput("a whole state needs the version it builds on", path="If-Match")
+        return problem_of(refused, request.state.request_id, status=428)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        return plain(error.status_code, str(error.detail), dict(error.headers or {}))
+        # The router's own: 404 and 405.
+        detail = f"{error.detail}: /openapi.json lists the routes"
+        answer = problem_of(NoRoute(detail), request.state.request_id, status=error.status_code)
+        answer.headers.update(error.headers or {})
+        return answer
 
 
 def safe_words(error: MemstoreError) -> dict[str, str]:
@@ -143,14 +150,3 @@ def safe_words(error: MemstoreError) -> dict[str, str]:
     found = {"error": type(error).__name__}
     state = getattr(error.__cause__, "sqlstate", None)
     return found | ({"sqlstate": state} if state else {"detail": str(error)})
-
-
-def plain(status: int, detail: str, headers: dict[str, str] | None = None) -> Problem:
-    """Answer with a problem that is HTTP's own."""
-    problem = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-    }
-    return Problem(problem, headers or {})
