@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from rank_bm25 import BM25Okapi
 
 from memstore.ranking import (
     LEXICAL,
@@ -22,12 +21,8 @@ from memstore.ranking import (
     QueryFeatures,
     Ranked,
     Settings,
-    bm25,
-    idf,
-    merge,
     query_features,
     rank,
-    rrf,
 )
 
 Floats = NDArray[np.float64]
@@ -439,72 +434,6 @@ def test_a_session_that_covers_the_query_lifts_its_entries() -> None:
     frame = make_frame(8, tf=tf, session=np.array([1] * 4 + [2] * 4))
     contributions = rank(frame, NOBODY).contributions["coverage"]
     assert contributions[0] == contributions[3] > contributions[4] > 0
-
-
-# BM25
-
-
-@settings(max_examples=60)
-@given(
-    documents=st.lists(
-        st.lists(st.sampled_from("abcdef"), min_size=1, max_size=8), min_size=1, max_size=8
-    ),
-    query=st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True),
-    k1=st.floats(0.1, 3),
-    b=st.floats(0, 1),
-)
-def test_bm25_equals_rank_bm25_under_the_same_idf(
-    documents: list[list[str]], query: list[str], k1: float, b: float
-) -> None:
-    reference = BM25Okapi(documents, k1=k1, b=b)
-    df = np.array([sum(term in d for d in documents) for term in query], np.float64)
-    reference.idf = dict(zip(query, idf(df, len(documents)).tolist(), strict=True))
-    tf = np.array([[d.count(term) for term in query] for d in documents], np.float64)
-    lengths = np.array([len(d) for d in documents], np.float64)
-    scores = bm25(tf, df, lengths, len(documents), float(lengths.mean()), k1, b)
-    np.testing.assert_allclose(scores, reference.get_scores(query), atol=1e-9)
-
-
-def test_a_common_word_counts_less_than_a_rare_one_and_never_negatively() -> None:  # trap 10
-    weights = idf(np.array([98.0, 1.0, 0.0]), 100)
-    assert 0 < weights[0] < weights[1] < weights[2]
-
-
-def test_bm25_of_no_terms_is_zero() -> None:
-    empty = np.empty((3, 0))
-    assert list(bm25(empty, np.empty(0), np.ones(3), 3, 1.0)) == [0, 0, 0]
-
-
-# Fusion
-
-
-def test_rrf_adds_reciprocal_ranks_and_skips_what_a_leg_lacks() -> None:
-    fused = rrf([np.array([1, 0, 2]), np.array([2, 1, 0])], constant=60)
-    np.testing.assert_allclose(fused, [1 / 61 + 1 / 62, 1 / 61, 1 / 62])
-    np.testing.assert_allclose(rrf([np.array([1])], (0.5,)), [0.5 / 61])
-    assert len(rrf([])) == 0
-
-
-def as_ranked(scores: Sequence[float]) -> Ranked:
-    values = np.asarray(scores, dtype=np.float64)
-    return Ranked(order=np.argsort(-values, kind="stable"), scores=values)
-
-
-def test_merging_takes_each_entry_once_and_the_weightier_query_first() -> None:
-    task = (np.array([1, 2, 3]), as_ranked([3.0, 2.0, 1.0]))
-    cue = (np.array([3, 4]), as_ranked([90.0, 10.0]))
-    merged = merge([task, cue], (1.0, 0.5))
-    assert [position for position, _ in merged] == [1, 2, 3, 4]
-    assert dict(merged)[3] == 0.5
-
-
-def test_merging_nothing_gives_nothing() -> None:
-    assert merge([]) == []
-    assert merge([(np.empty(0, np.int64), as_ranked([]))]) == []
-
-
-def test_merging_breaks_ties_by_position() -> None:
-    assert merge([(np.array([9, 4]), as_ranked([1.0, 1.0]))]) == [(4, 1.0), (9, 1.0)]
 
 
 # Queries
