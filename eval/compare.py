@@ -15,6 +15,8 @@ from eval.tables import columns
 
 #: What is compared without being named, where both results have it.
 USUAL = ("R@10", "All@10", "nDCG@10", "RR", "session R@10", "answer@1", "answer RR")
+#: What is better when there is less of it.
+COSTS = (" tokens", " ms")
 IN_BUDGET = (" all", " fraction", " answer", " tokens")
 
 
@@ -113,6 +115,9 @@ def _table(title: str) -> Table:
 
 def _add(table: Table, name: str, result: Paired) -> None:
     digits = 0 if name.endswith("tokens") else 3
+    won, lost = result.wins, result.losses
+    if name.endswith(COSTS):
+        won, lost = lost, won
     table.add_row(
         name,
         str(result.n),
@@ -121,7 +126,7 @@ def _add(table: Table, name: str, result: Paired) -> None:
         f"{result.difference:+.{digits}f}",
         f"{result.low:+.{digits}f} {result.high:+.{digits}f}",
         probability(result.p),
-        f"{result.wins}/{result.losses}/{result.ties}",
+        f"{won}/{lost}/{result.ties}",
     )
 
 

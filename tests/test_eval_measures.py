@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
+from rich.console import Console
 
 from eval import answers, bm25, compare, measures, results
 from eval.datasets import Conversation, Dataset, Message, Query
@@ -90,7 +92,7 @@ def asked(qid: str, ranked: str, *, category: str = "", **query: Any) -> Asked:
 
 
 def outcome(*everything: Asked, system: str = "memstore") -> Outcome:
-    done = Outcome(Dataset("generic", "mine", []), system, "none", list(everything))
+    done = Outcome(Dataset("generic", "mine", []), system, "none", asked=list(everything))
     done.searching["total"] = [1.0, 2.0, 3.0]
     done.seconds["search"] = 0.5
     return done
@@ -164,6 +166,17 @@ def test_two_results_are_compared_question_by_question() -> None:
     assert {"RR", "100 all", "100 tokens"} <= set(both.measures())
     with pytest.raises(ValueError, match="share no question"):
         compare.compare(first, results.summary(outcome(asked("other", "ab"))))
+
+
+def test_of_tokens_the_fewer_win() -> None:
+    first, second = (results.summary(outcome(asked("q", found))) for found in ("ab", "ax"))
+    second["per_query"]["q"]["measures"]["100 tokens"] = 120.0
+    screen = io.StringIO()
+    both = compare.compare(first, second)
+    compare.show(both, ("R@10", "100 tokens"), 0, Console(file=screen, width=120))
+    rows = {line.split("  ")[0]: line.split() for line in screen.getvalue().splitlines()}
+    assert rows["R@10"][-1] == rows["100 tokens"][-1] == "1/0/0"
+    assert "-30" in rows["100 tokens"]
 
 
 def test_our_bm25_over_plain_words_is_rank_bm25s() -> None:
