@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from memstore import (
     o200k,
 )
 from memstore.importing import read_events
-from tests.encoders import HashEncoder, Recording
+from tests.encoders import PATIENCE, Gated, HashEncoder, Recording
 from tests.resumed import BUDGETS, THREAD, call, check_pairs, positions, shown
 from tests.stores import KINDS, connected
 
@@ -398,3 +399,21 @@ def test_a_store_without_an_encoder_is_not_degraded(database_url: str) -> None:
         context = memory.resume("quokka")
         assert positions(context.retrieved) == [1]
         assert (context.degraded, context.search.unencoded) == ("", 0)
+
+
+def test_both_tracks_are_read_at_one_moment(database_url: str) -> None:
+    encoder = Gated()
+    with connected("sync", database_url, encoder) as store, ThreadPoolExecutor(1) as threads:
+        memory = store.memory(agent="a", user="u")
+        memory.append(said("the vault's code is quokka", "noted"))
+        memory.patch({"user_preferences": {"a": 1}})
+        resuming = threads.submit(memory.resume, "which code has the vault?")
+        assert encoder.asked.wait(PATIENCE)
+        # While a resume waits for its encoder everything that it has read is erased, and more said.
+        memory.erase(reason="asked to")
+        memory.append(said("who are you?"))
+        encoder.may.set()
+        context = resuming.result(PATIENCE)
+    assert context.state.version == 0
+    assert [entry.event.content for entry in context.tail] == ["who are you?"]
+    assert "quokka" not in context.to_text()

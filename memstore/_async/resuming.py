@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from memstore import ranking, sql, telemetry
-from memstore._async import log, rows, searching, spaces
+from memstore._async import log, rows, searching, spaces, states
 from memstore._async.database import Conn
 from memstore._async.runtime import in_thread
 from memstore.budget import Budget
@@ -57,6 +57,9 @@ async def resume(
     memory_id = memory.identity.memory_id
     found: list[tuple[Found, float]] = []
     async with store._db.transaction(snapshot=True) as conn:
+        # Again: what was saved, appended or erased meanwhile changed both tracks.
+        state = await states.load(conn, memory.identity, memory.schema)
+        clock.lap("state")
         tail = await read_tail(conn, memory_id, state.log_position, most)
         clock.lap("tail")
         space, limits = await spaces.usable(conn, store._space)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from memstore import ranking, sql, telemetry
-from memstore._sync import log, rows, searching, spaces
+from memstore._sync import log, rows, searching, spaces, states
 from memstore._sync.database import Conn
 from memstore._sync.runtime import in_thread
 from memstore.budget import Budget
@@ -56,6 +56,9 @@ def resume(
     memory_id = memory.identity.memory_id
     found: list[tuple[Found, float]] = []
     with store._db.transaction(snapshot=True) as conn:
+        # Again: what was saved, appended or erased meanwhile changed both tracks.
+        state = states.load(conn, memory.identity, memory.schema)
+        clock.lap("state")
         tail = read_tail(conn, memory_id, state.log_position, most)
         clock.lap("tail")
         space, limits = spaces.usable(conn, store._space)
