@@ -16,6 +16,7 @@ from memstore.cli import main
 from memstore.embedded import EmbeddedServer
 from memstore.migration import Migration, available
 from tests.conftest import administer, database_of
+from tests.encoders import HashEncoder
 from tests.stores import QUIET
 
 SMALL = {  # few rows, the same on every node
@@ -44,6 +45,8 @@ def test_migrations_are_applied_once_and_in_order(empty_url: str) -> None:
 
 def test_a_login_is_let_serve(server: EmbeddedServer, empty_url: str) -> None:
     login = f"login_{uuid4().hex[:8]}"
+    migrate(empty_url)
+    MemoryStore.prepare(empty_url, encoder=HashEncoder(), settings=QUIET)
     command = ["migrate", "--url", empty_url, "--encoder", "none", "--grant"]
     refused = CliRunner().invoke(main, [*command, login])
     assert refused.exit_code == 1
@@ -53,9 +56,15 @@ def test_a_login_is_let_serve(server: EmbeddedServer, empty_url: str) -> None:
         granted = CliRunner().invoke(main, [*command, login])
         assert granted.exit_code == 0, granted.output
     url = empty_url.replace("//postgres@", f"//{login}@")
-    with MemoryStore.connect(url, encoder=None, settings=QUIET) as store:
+    with MemoryStore.connect(url, encoder=HashEncoder(), settings=QUIET) as store:
         memory = store.memory(agent="a", user="u")
         memory.append(content="x")
+        memory.flush()
+        memory.append(content="z")
+        with psycopg.connect(url) as conn:  # by itself it sees nobody's, whatever its roles see
+            for table in ("events", "memories", "postings", "encoding_queue", "vectors_1"):
+                counting = sql.SQL("SELECT count(*) FROM memstore.{}").format(sql.Identifier(table))
+                assert conn.execute(counting).fetchone() == (0,), table
         assert store.authenticate("mem_unknown") is None
         memory.erase(author="t", reason="t")
         with pytest.raises(StorageError, match="permission denied"):

@@ -19,6 +19,7 @@ from memstore.migration import Migration, pending
 
 LOCK = {"key": 0x6D656D73746F7265 >> 1}  # "memstore", in a positive bigint
 POLL_SECONDS = 0.1
+INHERITING = 160_000  # the first server version whose memberships say whether they are inherited
 LOCK_SECONDS = 2.0  # that a migration waits for a table at most, as bound_waiting says
 
 
@@ -77,15 +78,20 @@ async def _apply(conn: AsyncConnection[DictRow], migration: Migration, timeout: 
 
 
 async def grant(url: str, login: str) -> None:
-    """Let a login serve: make it a member of memstore's roles. It owns nothing all the same."""
-    roles = composing.SQL(", ").join(
-        map(composing.Identifier, (SERVER, WORKER, ERASER, AUTHENTICATOR))
-    )
+    """Let a login serve: make it a member of memstore's roles. It owns nothing all the same.
+
+    Of the roles that see every tenant it inherits nothing: it has to take them, as the store
+    does (from PostgreSQL 16 on; before, no membership can say so).
+    """
+    member = composing.Identifier(login)
+    wide = composing.SQL(", ").join(map(composing.Identifier, (WORKER, ERASER, AUTHENTICATOR)))
     try:
         async with await AsyncConnection[DictRow].connect(url, autocommit=True) as conn:
-            await conn.execute(
-                composing.SQL("GRANT {} TO {}").format(roles, composing.Identifier(login))
-            )
+            apart = " WITH INHERIT FALSE" if conn.info.server_version >= INHERITING else ""
+            serve = composing.SQL("GRANT {} TO {}").format(composing.Identifier(SERVER), member)
+            await conn.execute(serve)
+            take = composing.SQL("GRANT {} TO {}{}").format(wide, member, composing.SQL(apart))
+            await conn.execute(take)
     except psycopg.Error as error:
         raise wrap(error) from error
 
