@@ -56,7 +56,9 @@ def parse_time(value: JSON, *, tz: tzinfo | None = None) -> datetime:
                 return datetime.combine(date.fromisoformat(text), time(), tz or UTC)
             when = datetime.fromisoformat(text)
             if when.utcoffset() is None and tz is None:
-                raise InvalidInput(f"{value!r:.40} has no offset; say which time zone it is in")
+                raise InvalidInput(
+                    f"{value!r:.40} has no offset; say its time zone: --tz, in Python tz="
+                )
             return when if when.utcoffset() is not None else when.replace(tzinfo=tz)
     raise InvalidInput(f"{value!r:.40} is not a time (ISO 8601, or seconds since 1970)")
 

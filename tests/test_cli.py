@@ -222,6 +222,23 @@ def test_tool_calls_are_joined_with_their_results(terminal: Terminal) -> None:
     ]
 
 
+def test_standard_input_is_imported(terminal: Terminal) -> None:
+    command = ["import", "-", *WHO, "--json", "--url", terminal.url, "--encoder", "none"]
+    lines = "".join(json.dumps(record) + "\n" for record in RECORDS)
+    for expected in ({"stored": 3, "repeated": 0}, {"stored": 0, "repeated": 3}):
+        done = CliRunner().invoke(main, command, input=lines, catch_exceptions=False)
+        assert json.loads(done.stdout) == expected
+    done = CliRunner().invoke(main, command, input="{")
+    assert done.exit_code == 1
+    assert "stdin, line 1" in done.stderr
+
+
+def test_a_time_without_an_offset_asks_for_its_zone(terminal: Terminal) -> None:  # trap 23
+    file = write("chat.jsonl", {"text": "We ship.", "ts": "2026-04-28 09:00"})
+    assert "--tz" in terminal.error("import", file, *WHO)
+    assert terminal.json("import", file, *WHO, "--tz", "UTC")["stored"] == 1
+
+
 def test_a_broken_line_is_named(terminal: Terminal) -> None:
     Path("bad.jsonl").write_text('{"role": "user", "text": "fine"}\n{"role": \n', encoding="utf-8")
     assert terminal.error("import", "bad.jsonl", *WHO).startswith("bad.jsonl, line 2: ")
@@ -365,7 +382,28 @@ def test_resume_of_nothing(terminal: Terminal) -> None:
 
 
 def test_a_budget_below_nothing_is_refused(imported: Terminal) -> None:
-    assert imported.error("resume", *WHO, "--budget", "-1").startswith("total: ")
+    _, error = imported.both("resume", *WHO, "--budget", "-5", code=2)
+    assert "Invalid value for '--budget': -5" in error
+
+
+@pytest.mark.parametrize(
+    "command", [("search", "zymurgy"), ("log",), ("history",), ("resume",), ("state",)]
+)
+def test_a_mistyped_name_is_said_on_standard_error(
+    imported: Terminal, command: tuple[str, ...]
+) -> None:
+    saved(imported.url, lambda state: state.user_preferences.update(tone="short"))
+    said = "no memory of agent 'research' and user 'u-71' in tenant 'default'"
+    wrong = ("--agent", "research", "--user", "u-71")
+    for more in ((), ("--json",)):
+        out, error = imported.both(*command, *wrong, *more, code=0)
+        assert said in error.splitlines()
+        assert said not in out
+        if more:
+            json.loads(out)
+        assert said not in imported.both(*command, *WHO, *more, code=0)[1]
+    # a memory of which the tags leave nothing is no missing one
+    assert imported.both("log", *WHO, "--session", "none", code=0)[1] == ""
 
 
 # states

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -177,4 +178,37 @@ def test_the_command_on_ones_own_traces(database_url: str) -> None:
     result = CliRunner().invoke(main, [*arguments, "--agent", "b"])
     assert result.exit_code == 1
     assert "Error: there is no question" in result.stderr
+    assert "MEMSTORE_RECORD_TRACES" in result.stderr
+    assert "memory.feedback" in result.stderr
     assert CliRunner().invoke(main, ["tune"]).exit_code == 2
+
+
+def test_what_can_not_be_written_or_drawn_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr("memstore.cli.tuning.read_labelled", never)
+    arguments = ["tune", "--labelled", str(folder_of(tmp_path)), "--encoder", "none"]
+    for wrong, said in (
+        (["--plot", str(tmp_path / "curve.docx")], "curve.docx ends in none of"),
+        (["--plot", str(tmp_path / "nowhere" / "curve.png")], "--plot: there is no folder"),
+        (["--write", str(tmp_path / "nowhere" / "tuned.env")], "--write: there is no folder"),
+    ):
+        result = CliRunner().invoke(main, [*arguments, *wrong])
+        assert result.exit_code == 2
+        assert said in result.stderr
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as where it isn't installed
+    result = CliRunner().invoke(main, [*arguments, "--plot", str(tmp_path / "curve.png")])
+    assert result.exit_code == 1
+    assert "matplotlib is not installed" in result.stderr
+
+
+def test_a_labelled_folder_without_evidence_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    line = {"qid": 1, "conv": "c", "question": "who arrived?", "evidence": []}
+    (folder / "queries.jsonl").write_text(json.dumps(line) + "\n")
+    result = CliRunner().invoke(main, ["tune", "--labelled", str(folder), "--encoder", "none"])
+    assert result.exit_code == 1
+    assert "names its evidence" in result.stderr

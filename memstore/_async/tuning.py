@@ -44,7 +44,10 @@ async def tune(
     tuning.check(budgets, wanted)
     questions = [(memory, task, used) for memory, task, used in labelled if used]
     if not questions:
-        raise NotFound("there is no question with entries that helped: record and give feedback")
+        raise NotFound(
+            "there is no question with entries that helped: record contexts "
+            "(MEMSTORE_RECORD_TRACES=true) and say what helped (memory.feedback)"
+        )
     total = len(questions) * (len(budgets) + len(tuning.TAIL_SHARES))
     done = 0
 

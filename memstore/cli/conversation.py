@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -34,7 +34,7 @@ def _batches(events: Iterable[NewEvent]) -> Iterator[list[NewEvent]]:
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @options.identity
 @click.option("--session", help="Session of messages that name none; by default the file's name.")
 @click.option(
@@ -43,18 +43,20 @@ def _batches(events: Iterable[NewEvent]) -> Iterator[list[NewEvent]]:
 @options.database
 @options.as_json
 def import_file(
-    file: Path, agent: str, user: str, session: str | None, tz: Any, as_json: bool, **given: Any
+    file: str, agent: str, user: str, session: str | None, tz: Any, as_json: bool, **given: Any
 ) -> None:
     """Append a file's messages to a memory, and encode them.
 
     FILE is JSONL or JSON: memstore's own records, or messages as OpenAI or Anthropic write
-    them. Importing it again adds only what is new in it.
+    them; with "-" it is standard input. Importing it again adds only what is new in it.
     """
     stored = repeated = 0
+    source = sys.stdin.buffer if file == "-" else file
+    name = "stdin" if file == "-" else None
     with options.opened(given) as store, Progress(console=printing.progress_console()) as progress:
         memory = store.memory(agent=agent, user=user)
         reading = progress.add_task("reading", total=None)
-        for batch in _batches(read_events(file, session=session, tz=tz)):
+        for batch in _batches(read_events(source, name=name, session=session, tz=tz)):
             appended = memory.append(batch)
             stored += len(appended.positions) - len(appended.repeated)
             repeated += len(appended.repeated)
@@ -96,13 +98,16 @@ def log(
 ) -> None:
     """Read a page of a memory's log."""
     with options.opened(given, encoder=False) as store:
-        events = store.memory(agent=agent, user=user).events(
+        memory = store.memory(agent=agent, user=user)
+        events = memory.events(
             after=after,
             before=before,
             newest_first=newest_first,
             limit=limit,
             **options.tags_of(given),
         )
+        if not events:
+            printing.none_found(memory)
     if as_json:
         printing.print_json(events)
     else:
@@ -119,7 +124,10 @@ def log(
 def search(query: str, agent: str, user: str, k: int, as_json: bool, **given: Any) -> None:
     """Find the entries that bear most on a QUERY."""
     with options.opened(given) as store:
-        result = store.memory(agent=agent, user=user).search(query, k=k, **options.tags_of(given))
+        memory = store.memory(agent=agent, user=user)
+        result = memory.search(query, k=k, **options.tags_of(given))
+        if not result.hits:
+            printing.none_found(memory)
     if as_json:
         printing.print_json(result)
         return
@@ -145,7 +153,12 @@ def search(query: str, agent: str, user: str, k: int, as_json: bool, **given: An
 @click.command("resume")
 @options.identity
 @click.option("--task", help="What the agent is to do now.")
-@click.option("--budget", type=int, show_default="the setting's, 2048", help="Tokens at most.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=0),
+    show_default="the setting's, 2048",
+    help="Tokens at most.",
+)
 @click.option(
     "--format",
     "form",
@@ -171,6 +184,8 @@ def resume(
     with options.opened(given) as store:
         memory = store.memory(agent=agent, user=user, schema=options.schema_of(store, schema))
         context = memory.resume(task, budget=budget)
+        if not context.tail and not context.retrieved:
+            printing.none_found(memory)
         most = store.settings.budget if budget is None else budget
     rendered = context.to_text() if form == "text" else context.to_messages(form)
     if as_json:

@@ -200,7 +200,13 @@ def worker(once: bool, as_json: bool, **given: Any) -> None:
 
 
 @click.command("demo")
-@click.option("--budget", default=2048, show_default=True, help="Tokens at most.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=0),
+    default=2048,
+    show_default=True,
+    help="Tokens at most.",
+)
 @options.data_dir
 def demo(budget: int, **given: Any) -> None:
     """Replay a support thread, kill the agent in mid-conversation, and restart it."""

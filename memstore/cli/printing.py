@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memstore import Event, State
+from memstore import Event, Memory, State
 
 WIDEST = 100
 #: Controls, and what turns the direction of the text around it.
@@ -94,6 +94,17 @@ def events_table(events: Sequence[Event]) -> Table:
             shortened(event.content),
         )
     return made
+
+
+def none_found(memory: Memory[Any]) -> None:
+    """Say on standard error, where a memory holds nothing, whose it is: a name may be mistyped."""
+    if memory.events(limit=1) or memory.history(limit=1):
+        return
+    who = memory.identity
+    click.echo(
+        f"no memory of agent {who.agent_id!r} and user {who.user_id!r} in tenant {who.tenant!r}",
+        err=True,
+    )
 
 
 def milliseconds(steps: Mapping[str, float]) -> str:

@@ -45,6 +45,8 @@ def state(
         chosen = options.schema_of(store, schema)
         memory = store.memory(agent=agent, user=user, schema=chosen)
         found = memory.state(version=version, position=position, as_of=as_of)
+        if not found.version:
+            printing.none_found(memory)
     if as_json:
         printing.print_json(found)
         return
@@ -125,6 +127,8 @@ def history(
         chosen = options.schema_of(store, schema)
         memory = store.memory(agent=agent, user=user, schema=chosen)
         found: Any = memory.diff(*diff) if diff else memory.history(limit=limit)
+        if not found:
+            printing.none_found(memory)
     if as_json:
         printing.print_json(found)
         return

@@ -12,7 +12,7 @@ import click
 from dotenv import set_key
 from rich.progress import Progress
 
-from memstore import Memory, MemoryStore, MissingExtra, Settings, Tuned
+from memstore import Memory, MemoryStore, MissingExtra, NotFound, Settings, Tuned
 from memstore.cli import options, printing
 from memstore.labelled import read_labelled
 from memstore.tuning import BUDGETS
@@ -74,6 +74,10 @@ def tune(
     """
     if labelled is None and (agent is None or user is None):
         raise click.UsageError("--agent and --user, or --labelled, are needed")
+    for option, path in (("--write", write), ("--plot", plot)):
+        if path is not None and not path.resolve().parent.is_dir():
+            raise click.UsageError(f"{option}: there is no folder {path.resolve().parent}")
+    figure = None if plot is None else new_figure(plot)  # what it lacks is said before the work
     with Progress(console=printing.progress_console()) as progress:
         if labelled is not None:
             with _scratch(given) as store:
@@ -84,8 +88,6 @@ def tune(
                 memory = store.memory(agent=agent or "", user=user or "", schema=chosen)
                 questions = _traced(memory)
                 tuned = _run(store, questions, share, budgets, progress)
-    if plot is not None:
-        draw(tuned, plot)
     if write is not None:
         for name, value in tuned.settings().items():
             set_key(write.resolve(), name, str(value), quote_mode="never")
@@ -93,6 +95,8 @@ def tune(
         printing.print_json(tuned)
     else:
         _show(tuned, write)
+    if plot is not None:
+        draw(tuned, figure, plot)
 
 
 def _traced(memory: Memory[Any]) -> Labelled:
@@ -119,6 +123,8 @@ def _filled(store: MemoryStore, folder: Path, progress: Progress) -> Labelled:
     """Put a labelled set into the store, each conversation into a memory of its own."""
     found: Labelled = []
     conversations = read_labelled(folder)
+    if not any(query.evidence for talk in conversations for query in talk.queries):
+        raise NotFound(f"no question in {folder} names its evidence")
     filling = progress.add_task("reading and encoding", total=len(conversations))
     for conversation in conversations:
         memory = store.memory(agent="tune", user=conversation.id)
@@ -178,13 +184,21 @@ def _show(tuned: Tuned, write: Path | None) -> None:
         out.print(f"written to {write}")
 
 
-def draw(tuned: Tuned, path: Path) -> None:
-    """Draw recall against tokens, with the knee and the recommended budget."""
+def new_figure(path: Path) -> Any:
+    """Make an empty figure; refuse a file's name that says no form it can be written in."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("matplotlib", "eval") from error
     figure = Figure(figsize=(7, 4.2), layout="constrained")
+    forms = figure.canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in forms:
+        raise click.UsageError(f"--plot: {path.name} ends in none of {', '.join(sorted(forms))}")
+    return figure
+
+
+def draw(tuned: Tuned, figure: Any, path: Path) -> None:
+    """Draw recall against tokens, with the knee and the recommended budget."""
     axes = figure.add_subplot()
     tokens = [point.tokens for point in tuned.points]
     axes.plot(tokens, [p.fraction for p in tuned.points], marker="o", label="evidence inside")
