@@ -137,9 +137,19 @@ def test_several_who_index_at_once_do_it_once(store: MemoryStore, database_url: 
         assert [valid for valid, _ in indexes(conn).values()] == [True]
 
 
-def test_who_does_not_own_the_vectors_is_told_who_may(
-    store: MemoryStore, database_url: str
+def test_where_nothing_is_large_no_session_is_begun(  # trap 35
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A pooler hands what a session holds, a lock too, on to the next client.
+    monkeypatch.setattr(type(store._db), "session", None)
+    filled(store, "small", 100)
+    assert store.index_vectors(above=ABOVE) == Indexed()
+
+
+def test_who_does_not_own_the_vectors_is_told_who_may(
+    store: MemoryStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(store._db), "session", None)  # such a worker may sit behind a pooler
     filled(store, "u", LARGE)
     with administration(database_url) as conn:
         conn.execute("CREATE ROLE guest LOGIN IN ROLE memstore_server, memstore_worker")

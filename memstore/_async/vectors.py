@@ -58,6 +58,16 @@ async def index_large(db: AsyncDatabase, space: Space, above: int) -> Indexed:
     async with db.transaction(WORKER) as conn:
         cursor = await conn.execute(sql.statement("large_memories"), {"above": above // 2})
         entries = {row["memory_id"]: row["last_position"] for row in await cursor.fetchall()}
+        # No session where there is nothing to do: a pooler would hand on what is set in it.
+        if not any(await _todo(conn, space, entries, above)):
+            return Indexed()
+        table = {"vectors": space.vectors.as_string(conn)}
+        row = await (await conn.execute(sql.statement("owns_vectors"), table)).fetchone()
+    if row is not None and not row["own"]:
+        raise ConfigurationError(
+            f"only the owner of {table['vectors']} may index it: run 'memstore space index' with "
+            "the login that ran 'memstore migrate'"
+        )
     try:
         async with db.session() as conn:
             return await _index(conn, space, entries, above)
@@ -65,12 +75,11 @@ async def index_large(db: AsyncDatabase, space: Space, above: int) -> Indexed:
         raise wrap(error) from error
 
 
-async def _index(conn: Conn, space: Space, entries: dict[UUID, int], above: int) -> Indexed:
+async def _todo(
+    conn: Conn, space: Space, entries: dict[UUID, int], above: int
+) -> tuple[list[str], list[UUID]]:
+    """List the indexes to drop, by name, and the memories to be given one."""
     table = {"vectors": space.vectors.as_string(conn)}
-    # Two builds on one table at once would be a deadlock.
-    row = await (await conn.execute(sql.statement("try_to_lock"), LOCK)).fetchone()
-    if row is None or not row["got"]:
-        return Indexed()
     cursor = await conn.execute(sql.statement("vector_indexes"), table)
     valid = {index["name"]: index["valid"] for index in await cursor.fetchall()}
     named = {space.index_of(memory_id): memory_id for memory_id in entries}
@@ -80,12 +89,15 @@ async def _index(conn: Conn, space: Space, entries: dict[UUID, int], above: int)
         for name, memory_id in named.items()
         if entries[memory_id] >= above and not valid.get(name)
     ]
-    row = await (await conn.execute(sql.statement("owns_vectors"), table)).fetchone()
-    if (drop or create) and row is not None and not row["own"]:
-        raise ConfigurationError(
-            f"only the owner of {table['vectors']} may index it: run 'memstore space index' with "
-            "the login that ran 'memstore migrate'"
-        )
+    return drop, create
+
+
+async def _index(conn: Conn, space: Space, entries: dict[UUID, int], above: int) -> Indexed:
+    # Two builds on one table at once would be a deadlock.
+    row = await (await conn.execute(sql.statement("try_to_lock"), LOCK)).fetchone()
+    if row is None or not row["got"]:
+        return Indexed()
+    drop, create = await _todo(conn, space, entries, above)
     for name in drop:
         dropping = sql.statement("drop_vector_index")
         await conn.execute(dropping.format(index=composing.Identifier(name)))

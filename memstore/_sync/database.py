@@ -33,13 +33,13 @@ ADAPTERS = adapters()
 
 # Stated each time: a database may have another default.
 BEGIN = sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED")
-# No one plan fits a memory of ten entries and one of a million: each call is planned anew.
-# And an index of vectors looks at so many entries: more of them find more of the nearest.
+# An index of vectors looks at so many entries: more of them find more of the nearest.
 EF_SEARCH = 400
+# No one plan fits a memory of ten entries and one of a million: each call is planned anew.
 SNAPSHOT = sql.SQL(
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
-    "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL hnsw.ef_search = 400"
-)
+    "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL hnsw.ef_search = {}"
+).format(sql.Literal(EF_SEARCH))
 ISO_DATES = b"; SET LOCAL datestyle = 'ISO'"  # the driver reads no other
 
 

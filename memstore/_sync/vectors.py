@@ -59,6 +59,16 @@ def index_large(db: Database, space: Space, above: int) -> Indexed:
     with db.transaction(WORKER) as conn:
         cursor = conn.execute(sql.statement("large_memories"), {"above": above // 2})
         entries = {row["memory_id"]: row["last_position"] for row in cursor.fetchall()}
+        # No session where there is nothing to do: a pooler would hand on what is set in it.
+        if not any(_todo(conn, space, entries, above)):
+            return Indexed()
+        table = {"vectors": space.vectors.as_string(conn)}
+        row = (conn.execute(sql.statement("owns_vectors"), table)).fetchone()
+    if row is not None and not row["own"]:
+        raise ConfigurationError(
+            f"only the owner of {table['vectors']} may index it: run 'memstore space index' with "
+            "the login that ran 'memstore migrate'"
+        )
     try:
         with db.session() as conn:
             return _index(conn, space, entries, above)
@@ -66,12 +76,11 @@ def index_large(db: Database, space: Space, above: int) -> Indexed:
         raise wrap(error) from error
 
 
-def _index(conn: Conn, space: Space, entries: dict[UUID, int], above: int) -> Indexed:
+def _todo(
+    conn: Conn, space: Space, entries: dict[UUID, int], above: int
+) -> tuple[list[str], list[UUID]]:
+    """List the indexes to drop, by name, and the memories to be given one."""
     table = {"vectors": space.vectors.as_string(conn)}
-    # Two builds on one table at once would be a deadlock.
-    row = (conn.execute(sql.statement("try_to_lock"), LOCK)).fetchone()
-    if row is None or not row["got"]:
-        return Indexed()
     cursor = conn.execute(sql.statement("vector_indexes"), table)
     valid = {index["name"]: index["valid"] for index in cursor.fetchall()}
     named = {space.index_of(memory_id): memory_id for memory_id in entries}
@@ -81,12 +90,15 @@ def _index(conn: Conn, space: Space, entries: dict[UUID, int], above: int) -> In
         for name, memory_id in named.items()
         if entries[memory_id] >= above and not valid.get(name)
     ]
-    row = (conn.execute(sql.statement("owns_vectors"), table)).fetchone()
-    if (drop or create) and row is not None and not row["own"]:
-        raise ConfigurationError(
-            f"only the owner of {table['vectors']} may index it: run 'memstore space index' with "
-            "the login that ran 'memstore migrate'"
-        )
+    return drop, create
+
+
+def _index(conn: Conn, space: Space, entries: dict[UUID, int], above: int) -> Indexed:
+    # Two builds on one table at once would be a deadlock.
+    row = (conn.execute(sql.statement("try_to_lock"), LOCK)).fetchone()
+    if row is None or not row["got"]:
+        return Indexed()
+    drop, create = _todo(conn, space, entries, above)
     for name in drop:
         dropping = sql.statement("drop_vector_index")
         conn.execute(dropping.format(index=composing.Identifier(name)))

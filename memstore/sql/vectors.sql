@@ -27,7 +27,10 @@ FROM (
 SELECT memory_id, last_position FROM memstore.memories WHERE last_position >= %(above)s;
 
 -- name: owns_vectors
-SELECT pg_has_role(relowner, 'USAGE') AS own FROM pg_class WHERE oid = %(vectors)s::text::regclass;
+-- The login, whatever role it took for the transaction.
+SELECT pg_has_role(session_user, relowner, 'USAGE') AS own
+FROM pg_class
+WHERE oid = %(vectors)s::text::regclass;
 
 -- name: vector_indexes
 SELECT c.relname AS name, i.indisvalid AS valid
