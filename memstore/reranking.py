@@ -94,12 +94,14 @@ class RerankerSource:
         if not isinstance(given, str):
             return given
         if self._failed and self._failed[0] == given:
-            raise self._failed[1]
+            raise self._failed[1].with_traceback(None)  # each raise would lengthen it
         try:
-            self.given = loaded = load_reranker(given)
+            loaded = load_reranker(given)
         except MemstoreError as error:
             self._failed = (given, error)
             raise
+        if self.given is given:  # nobody has set another meanwhile
+            self.given = loaded
         return loaded
 
 

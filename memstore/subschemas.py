@@ -39,6 +39,7 @@ NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "prope
 IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 #: They make a reference mean another place than it says, or come from elsewhere.
 REFUSED = ("$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef")
+UNEVALUATED = "unevaluatedProperties"  # the library runs patterns for it without a clock
 AT_THE_ROOT = ("$id", "$schema", "$vocabulary")
 
 Schema = dict[str, Any] | bool
@@ -120,10 +121,11 @@ def examined(schema: JSON) -> dict[str, Any]:
         where = "schema" + join_pointer(list(worst.absolute_path))
         raise SchemaError(f"not valid under draft 2020-12 ({worst.validator})", path=where)
     places = dict(_walk(cleaned, ()))
+    unevaluated = any(isinstance(s, dict) and UNEVALUATED in s for s in places.values())
     sizes: dict[Pointer, int] = {}
     for at, inner in places.items():
         try:
-            _examine(inner, at, places)
+            _examine(inner, at, places, unevaluated)
             _at_once(at, places, sizes, set())
         except SchemaError as error:
             where = "schema" + join_pointer(at) + (f"/{error.path}" if error.path else "")
@@ -146,7 +148,9 @@ def _walk(schema: Schema, at: Pointer) -> Iterator[tuple[Pointer, Schema]]:
             yield from _walk(inner, (*at, *parts))
 
 
-def _examine(schema: Schema, at: Pointer, places: Mapping[Pointer, Schema]) -> None:
+def _examine(
+    schema: Schema, at: Pointer, places: Mapping[Pointer, Schema], unevaluated: bool
+) -> None:
     if isinstance(schema, bool):
         return
     for keyword in (*REFUSED, *(AT_THE_ROOT if at else ())):
@@ -163,10 +167,8 @@ def _examine(schema: Schema, at: Pointer, places: Mapping[Pointer, Schema]) -> N
             regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError) as error:
             raise SchemaError(f"not a regular expression: {error}", path=keyword) from error
-    if patterns and any(
-        "unevaluatedProperties" in s for s in places.values() if isinstance(s, dict)
-    ):
-        raise SchemaError("it does not go along with unevaluatedProperties", path=patterns[0][0])
+    if patterns and unevaluated:
+        raise SchemaError(f"it does not go along with {UNEVALUATED}", path=patterns[0][0])
     notes_of(schema)
 
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from memstore import Budget, ConfigurationError, MissingExtra, NewEvent, Settings
-from memstore.reranking import load_reranker
+from memstore.reranking import RerankerSource, load_reranker
 from tests.encoders import HashEncoder
 from tests.stores import KINDS, QUIET, connected
 
@@ -186,6 +186,26 @@ def test_it_is_loaded_once_for_all_tenants_and_a_wrong_name_is_tried_once(
             assert result.degraded.startswith("not re-ranked: 'wrong' can't be loaded")
             assert len(result) == 10
         assert loaded == ["right", "wrong"]
+
+
+def test_an_error_that_is_raised_again_does_not_keep_what_was_searched(tmp_path: Path) -> None:
+    source, lengths = RerankerSource(str(tmp_path)), set()
+    for _ in range(4):
+        with pytest.raises(ConfigurationError) as told:
+            source.rerank("tea", [], 3)
+        lengths.add(len(told.traceback))
+    assert len(lengths) <= 2  # the first time it comes from further below
+
+
+def test_one_that_is_set_while_another_is_loaded_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> Wanting:
+        source.given = None
+        return Wanting(name)
+
+    monkeypatch.setattr("memstore.reranking.load_reranker", load)
+    source = RerankerSource("slow")
+    source.rerank("tea", [], 3)
+    assert source.given is None
 
 
 def test_of_a_long_entry_it_reads_the_passage_that_matched(database_url: str) -> None:
