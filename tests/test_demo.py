@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, timedelta
@@ -14,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from memstore import DEFAULT_SCHEMA, MemoryStore, o200k
-from memstore.demo import run
+from memstore.demo import run, show
 from memstore.demo.agent import AGENT, USER, placed
 from memstore.demo.compare import LAST
 from memstore.demo.thread import Fact, Thread, load, weeks_to
@@ -161,6 +162,7 @@ def test_kills_restarts_and_finds_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # where the virtual environment isn't active
     code, shown = output(budget=2048)
     assert (tmp_path / "memstore-demo").is_dir()
     assert not (tmp_path / "memstore").exists()  # it would not be empty for whoever comes next
@@ -172,8 +174,66 @@ def test_kills_restarts_and_finds_everything(
     # With or without the message that was in the works: the kill may have come after its commit.
     assert "Tail: 14 entries" in shown or "Tail: 15 entries" in shown
     assert "fitting" in shown
+    assert "137–141" in shown
+    for name in ("lexical", "window", "session", "overhead"):
+        assert f" {name}: " in f" {' '.join(shown.split())}"
+    for step in ("Starting an embedded Postgres", "The agent takes", "A new process asks"):
+        assert step in shown  # in a pipe too
     lines = [line for line in shown.splitlines() if "memstore" not in line]
     assert max(map(len, lines)) <= 90
+    found, versions, state = run_as_printed(shown)
+    assert "may decide" in found
+    assert len(versions.splitlines()) > 20
+    assert "version " in state
+
+
+def run_as_printed(shown: str) -> list[str]:
+    """Run the commands that the demo ends with, in a shell, and give what they print."""
+    hints = shown[shown.index("It stays there to be looked at") :].splitlines()[1:]
+    commands = "\n".join(hints).replace("\\\n", " ").splitlines()
+    assert len(commands) == 3
+    return [
+        subprocess.run(["/bin/sh", "-c", line], check=True, capture_output=True, text=True).stdout
+        for line in commands
+    ]
+
+
+def test_a_path_is_written_as_short_as_a_shell_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / "here").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home / "here")
+    assert show.shortest(home / "here" / ".venv" / "bin" / "memstore") == ".venv/bin/memstore"
+    assert show.shortest(home / "my data") == "~/'my data'"
+    assert show.shortest(Path("/var/lib/x")) == "/var/lib/x"
+
+
+def test_the_commands_name_the_program_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = tmp_path / "venv" / "bin", tmp_path / "other"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+        (folder / "memstore").touch(mode=0o755)
+    monkeypatch.setattr("sys.executable", str(own / "python"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(own))
+    assert show.program() == "memstore"
+    for path in ("/nowhere", str(other)):  # none is found, or another project's
+        monkeypatch.setenv("PATH", path)
+        assert show.program() == "venv/bin/memstore"
+    monkeypatch.chdir(own)
+    assert show.program() == "./memstore"
+
+
+def test_a_long_folder_leaves_room_for_the_time() -> None:
+    screen = io.StringIO()
+    show.done(Console(file=screen, width=80), f"Postgres in {'/folder' * 20}", 12.34)
+    (line,) = screen.getvalue().splitlines()
+    assert line.endswith("…  12.3 s")
+    assert len(line) <= 80
 
 
 @pytest.mark.usefixtures("by_words_alone")

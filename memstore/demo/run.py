@@ -72,12 +72,17 @@ def _run(console: Console, thread: Thread, folder: Path, budget: int) -> int:
     # The agent's own process is to encode; this one only looks on.
     settings = Settings().model_copy(update={"encode_in_background": False})
     begun = time.perf_counter()
-    with console.status("Starting an embedded Postgres"):
+    with show.waiting(console, "Starting an embedded Postgres"):
         store = MemoryStore.embedded(folder, settings=settings)
     with store:
-        show.done(console, f"Postgres with pgvector in {folder}", time.perf_counter() - begun)
+        show.done(
+            console,
+            f"Postgres with pgvector in {show.shortest(folder)}",
+            time.perf_counter() - begun,
+        )
         begun = time.perf_counter()
-        with console.status("Loading the encoder (at its first use it is exported, half a minute)"):
+        loading = "Loading the encoder (at its first use it is exported, half a minute)"
+        with show.waiting(console, loading):
             encoder = store.encoder()
         if encoder:
             show.done(console, f"encoder {encoder.name}", time.perf_counter() - begun)
@@ -98,7 +103,7 @@ def _run(console: Console, thread: Thread, folder: Path, budget: int) -> int:
 
         show.step(console, "The thread went on to its end: what the log holds now")
         code = _check(console, thread, memory, first, second)
-        show.hints(console, f"--agent {AGENT} --user {USER} --data-dir {folder}")
+        show.hints(console, f"--agent {AGENT} --user {USER}", folder)
         return code
 
 
@@ -125,7 +130,7 @@ def _restarted(console: Console, thread: Thread, command: list[str]) -> Run:
     spawned = time.time()
     with _agent([*command, f"--spawned={spawned}"]) as agent:
         messages = _messages(agent)
-        with console.status("A new process asks its memory"):
+        with show.waiting(console, "A new process asks its memory"):
             for message in messages:
                 if "resumed" in message:
                     run.resumed = message
@@ -224,6 +229,10 @@ def _note(run: Run, message: dict[str, Any], show_progress: Callable[[str, int],
 
 @contextmanager
 def _progress(console: Console, total: int) -> Iterator[Callable[[str, int], None]]:
+    if not console.is_terminal:
+        with show.waiting(console, f"The agent takes {total} messages"):
+            yield lambda text, steps: None
+        return
     columns = (
         SpinnerColumn(),
         MofNCompleteColumn(),

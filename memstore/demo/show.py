@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -18,6 +24,22 @@ from memstore.demo.thread import Fact, Thread
 
 _TICK, _CROSS = Text("✓", style="bold green"), Text("✗", style="bold red")
 _INDENT = (0, 0, 0, 2)
+#: What the names of reasons mean, for whoever sees them for the first time.
+_REASONS = {
+    "lexical": "place by words",
+    "vector": "place by meaning",
+    "window": "the entries round it match",
+    "session": "its conversation matches",
+    "coverage": "its conversation has many of the words",
+    "reply": "the reply to it matches",
+    "answer": "it follows a question that matches",
+    "user": "the user's own words",
+    "actor": "by somebody whom the task names",
+    "told": "what the agent told",
+    "time": "near the time that is meant",
+    "dated": "has a time in it",
+    "numbered": "has a number in it",
+}
 
 
 def introduction(console: Console, thread: Thread) -> None:
@@ -43,10 +65,22 @@ def step(console: Console, title: str) -> None:
     console.print(Rule(Text(title, style="bold cyan"), align="left", style="cyan"))
 
 
+@contextmanager
+def waiting(console: Console, what: str) -> Iterator[None]:
+    """Say what is waited for: while it lasts on a terminal, as a line elsewhere."""
+    if console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        console.print(Padding(f"{what} …", _INDENT), highlight=False)
+        yield
+
+
 def done(console: Console, what: str, seconds: float) -> None:
-    line = Text.assemble(("✓ ", "green"), what, (f"  {seconds:.1f} s", "dim"))
-    line.truncate(console.width - 2, overflow="ellipsis")
-    console.print(Padding(line, _INDENT))
+    took = f"  {seconds:.1f} s"
+    text = Text(what)
+    text.truncate(console.width - 4 - len(took), overflow="ellipsis")
+    console.print(Padding(Text.assemble(("✓ ", "green"), text, (took, "dim")), _INDENT))
 
 
 def killed(console: Console, thread: Thread, run: Any, newest: str | None) -> None:
@@ -107,13 +141,32 @@ def checks(console: Console, results: Mapping[str, bool]) -> None:
     console.print(Padding(table, _INDENT))
 
 
-def hints(console: Console, memory: str) -> None:
-    """Say how to look at what the demo leaves behind."""
+def hints(console: Console, identity: str, folder: Path) -> None:
+    """Say how to look at what the demo leaves behind, in lines that can be copied."""
     console.print()
     console.print(Padding(_heading("It stays there to be looked at, for instance with"), _INDENT))
     for command in ('search "who may decide?"', "history", "state"):
-        # Not wrapped, so that it can be copied.
-        console.print(f"    memstore {command} {memory}", soft_wrap=True, highlight=False)
+        for line in (f"{program()} {command} \\", f"  {identity} --data-dir {shortest(folder)}"):
+            console.print(f"    {line}", soft_wrap=True, highlight=False, markup=False)
+
+
+def program() -> str:
+    """Name the running `memstore` as a shell finds it: by its path where it isn't on PATH."""
+    found, own = shutil.which("memstore"), Path(sys.executable).with_name("memstore")
+    if not own.exists() or (found and os.path.samefile(found, own)):
+        return "memstore"
+    path = shortest(own)
+    return path if "/" in path else f"./{path}"
+
+
+def shortest(path: Path) -> str:
+    """Write a path for a shell: from here, from home, or whole."""
+    path = path.absolute()
+    if path.is_relative_to(Path.cwd()):
+        return shlex.quote(str(path.relative_to(Path.cwd())))
+    if path.is_relative_to(Path.home()):
+        return f"~/{shlex.quote(str(path.relative_to(Path.home())))}"
+    return shlex.quote(str(path))
 
 
 def _heading(text: str) -> Text:
@@ -172,7 +225,16 @@ def _entries(
         table.add_row(str(entry["position"]), _day(entry["at"]), text)
         if reasons:
             table.add_row("", "", Text(entry["reason"], style="dim italic"))
-    return Group(_heading(title), Padding(table, _INDENT), Text())
+    parts: list[RenderableType] = [_heading(title), Padding(table, _INDENT)]
+    if reasons and (meanings := _meanings([entry["reason"] for entry in entries])):
+        parts.append(Padding(Text(meanings, style="dim"), _INDENT))
+    return Group(*parts, Text())
+
+
+def _meanings(reasons: Sequence[str]) -> str:
+    """Explain the names in some entries' reasons, in a line."""
+    given = {reason.split(" #")[0] for line in reasons for reason in line.split("; ")}
+    return "; ".join(f"{name}: {what}" for name, what in _REASONS.items() if name in given)
 
 
 def _mark(thread: Thread, text: Text) -> bool:
@@ -217,7 +279,8 @@ def _costs(message: Mapping[str, Any]) -> RenderableType:
     both = Table.grid(padding=(0, 6))
     both.add_row(_heading("Tokens by part"), _heading("Milliseconds by step"))
     both.add_row(parts, steps)
-    return Padding(both, (0, 0, 0, 0))
+    legend = Text("overhead: headings, marks and the frame round it all", style="dim")
+    return Group(both, legend)
 
 
 def _ways(thread: Thread, message: Mapping[str, Any]) -> RenderableType:
@@ -230,7 +293,8 @@ def _ways(thread: Thread, message: Mapping[str, Any]) -> RenderableType:
         name = way["name"] if own else way["name"].replace(" ", "\n")
         table.add_column(name, justify="right", style="bold" if own else "", no_wrap=True)
     for index, fact in enumerate(thread.needed):
-        said = str(thread.index(fact.messages[0]) + 1) + (" …" if fact.messages[1:] else "")
+        numbers = [thread.index(message) + 1 for message in fact.messages]
+        said = "–".join(map(str, dict.fromkeys((min(numbers), max(numbers)))))
         marks = [_TICK if way["inside"][index] else _CROSS for way in ways]
         if ways[0]["inside"][index]:
             marks[0] = Text.assemble((f"{_part(fact, message['resumed'])} ", "dim"), _TICK)
