@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from memstore.embedded import EmbeddedServer
 from memstore.types import Encoder
 from tests.stores import KINDS, connected
+from tests.terminals import RECORDS, WHO, Terminal, write
 
 # Slowness is a busy machine's, not a failure of what is tested.
 settings.register_profile("memstore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -121,6 +123,35 @@ def encoder() -> Encoder:
     from memstore.encoding import load_encoder
 
     return load_encoder(threads=1)
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A command's surroundings: an empty current folder, and none of memstore's variables."""
+    for name in [name for name in os.environ if name.startswith("MEMSTORE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # --schema puts the current folder on it
+
+
+@pytest.fixture
+def terminal(database_url: str, plain_environment: None) -> Terminal:
+    return Terminal(database_url)
+
+
+@pytest.fixture
+def imported(terminal: Terminal) -> Terminal:
+    assert terminal.json("import", write("chat.jsonl", *RECORDS), *WHO)["stored"] == len(RECORDS)
+    return terminal
+
+
+@pytest.fixture
+def bare_url(server: EmbeddedServer) -> Iterator[str]:
+    """A database in which nothing was ever done."""
+    name = f"bare_{uuid4().hex}"
+    administer(server, f"CREATE DATABASE {name}")
+    yield database_of(server, name)
+    administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def database_of(server: EmbeddedServer, name: str) -> str:
