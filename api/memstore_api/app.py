@@ -26,6 +26,7 @@ from memstore_api import (
     routes_state,
 )
 from memstore_api.edge import Edge, Refused
+from memstore_api.edge import refused as refused_body
 from memstore_api.measures import Measures
 from memstore_api.replies import problem_of
 from memstore_api.service import Service
@@ -79,6 +80,7 @@ def create_app(
     )
     app.state.service = service
     app.state.measures = measures
+    app.state.lately = {}
     app.add_middleware(Edge, settings=settings, measures=measures)
     for part in (routes_log, routes_state, routes_recall, routes_schemas, routes_server):
         app.include_router(part.router)
@@ -120,15 +122,13 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Refused)
     async def too_much(request: Request, error: Refused) -> Response:
-        answer = problem_of(error.error, request.state.request_id, status=error.status)
-        answer.headers["Connection"] = "close"  # the rest of the body is not read
-        return answer
+        return refused_body(error, request.state.request_id)
 
     @app.exception_handler(bodies.UnsupportedType)
     async def unsupported(request: Request, error: bodies.UnsupportedType) -> Response:
-        refused = InvalidInput(f"send {' or '.join(error.taken)}", path="Content-Type")
+        refused = InvalidInput(f"send {' or '.join(error.taken)}", path=error.header)
         answer = problem_of(refused, request.state.request_id, status=415)
-        answer.headers["Accept"] = ", ".join(error.taken)
+        answer.headers[error.told] = ", ".join(error.taken)
         return answer
 
     @app.exception_handler(routes_state.PreconditionMissing)

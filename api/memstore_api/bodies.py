@@ -32,11 +32,13 @@ B = TypeVar("B", bound="Body")
 
 
 class UnsupportedType(Exception):
-    """A body of another media type than those taken."""
+    """A body of another media type than those taken, or compressed."""
 
-    def __init__(self, *taken: str) -> None:
+    def __init__(self, *taken: str, header: str = "Content-Type", told: str = "Accept") -> None:
         super().__init__()
         self.taken = taken
+        self.header = header
+        self.told = told  # the header that says what is taken
 
 
 class Malformed(Exception):
@@ -179,11 +181,24 @@ def media_type(request: Request) -> str:
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-async def read_json(request: Request, *types: str) -> Any:
-    """Read a body as JSON; `types` are the media types taken, by default JSON's."""
-    taken = types or (JSON_TYPE,)
+def demand_type(request: Request, *taken: str) -> None:
+    """Refuse a body of another media type, or a compressed one."""
     if media_type(request) not in taken:
         raise UnsupportedType(*taken)
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedType("identity", header="Content-Encoding", told="Accept-Encoding")
+
+
+def wants_lines(request: Request) -> bool:
+    """Tell whether a stream of lines is asked for, whatever else may come instead of it."""
+    asked = request.headers.get("Accept", "").split(",")
+    types = {one.partition(";")[0].strip().lower() for one in asked}
+    return NDJSON in types and JSON_TYPE not in types
+
+
+async def read_json(request: Request, *types: str) -> Any:
+    """Read a body as JSON; `types` are the media types taken, by default JSON's."""
+    demand_type(request, *(types or (JSON_TYPE,)))
     return parsed(await request.body(), "body")
 
 
@@ -209,8 +224,7 @@ async def read_body(request: Request, model: type[B]) -> B:
 
 async def lines(request: Request) -> AsyncIterator[Any]:
     """Read NDJSON as it comes, a value a line; blank lines are skipped."""
-    if media_type(request) != NDJSON:
-        raise UnsupportedType(NDJSON)
+    demand_type(request, NDJSON)
     rest, number = b"", 0
     async for chunk in request.stream():
         *whole, rest = (rest + chunk).split(b"\n")

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 logger = logging.getLogger("memstore.server")
 
-_Base: Any = AutoHTTPProtocol
+#: Not whichever is installed: httptools holds a head of any length, without a bound.
+_Base: Any = H11Protocol
 
 
 class Connection(_Base):  # type: ignore[misc]

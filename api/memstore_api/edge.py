@@ -10,7 +10,10 @@ import logging
 import re
 import time
 from secrets import token_hex
+from typing import Any
 
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memstore import telemetry
@@ -29,6 +32,7 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 LEAST_RATE = 4_096  # bytes a second of a body, once it has taken the time of a pause
+CLIENT_LEFT = 499  # nobody is there to be answered; logs and measures know it by this
 UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -71,6 +75,8 @@ class Edge:
     async def _run(self, call: _Call, scope: Scope) -> None:
         try:
             await self._app(scope, call.receive, call.send)
+        except ClientDisconnect:
+            call.status = call.status or CLIENT_LEFT
         except Exception as error:
             # The error's own words may hold a client's text: only its kind and place are logged.
             place = error.__traceback__
@@ -114,6 +120,13 @@ class Refused(Exception):
         super().__init__(status)
         self.error = error
         self.status = status
+
+
+def refused(error: Refused, request_id: str, **more: Any) -> Response:
+    """Answer with it; the rest of the body is not read."""
+    answer = problem_of(error.error, request_id, status=error.status, **more)
+    answer.headers["Connection"] = "close"
+    return answer
 
 
 class _Call:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
-from memstore import AsyncMemory
+from memstore import AsyncMemory, InvalidInput
 from memstore.keys import Scope
 from memstore_api.access import Principal
 from memstore_api.bodies import MAX_INT, decoded
@@ -32,6 +33,9 @@ SchemaVersion = Annotated[
 ]
 Memory = AsyncMemory[Any]
 
+#: A write that passed over one of these would do what its sender had ruled out.
+CONDITIONS = {name.lower(): name for name in ("If-Match", "If-None-Match", "Idempotency-Key")}
+
 
 def service_of(request: Request) -> Service:
     service: Service = request.app.state.service
@@ -41,9 +45,27 @@ def service_of(request: Request) -> Service:
 async def admitted(request: Request) -> Principal:
     """Let a request in, or refuse it."""
     service = service_of(request)
+    refuse_unheeded(request, "query", request.query_params.keys())
     principal = await service.gate.admit(request, service.store)
     request.state.principal_id = principal.id
     return principal
+
+
+def refuse_unheeded(request: Request, kind: str, given: Iterable[str]) -> None:
+    """Refuse what a route would pass over, as if it held: a misspelt filter, a precondition."""
+    for name in sorted(set(given) - declared(request.scope["route"], kind)):
+        raise InvalidInput("this route takes no such parameter", path=CONDITIONS.get(name, name))
+
+
+def declared(route: APIRoute, kind: str) -> frozenset[str]:
+    """List what a route and all that it depends on read from the query or from headers."""
+    found, left = set[str](), [route.dependant]
+    while left:
+        one = left.pop()
+        left += one.dependencies
+        fields = one.query_params if kind == "query" else one.header_params
+        found |= {field.alias if kind == "query" else field.alias.lower() for field in fields}
+    return frozenset(found)
 
 
 def memory_for(scope: Scope) -> Callable[..., Awaitable[Memory]]:
@@ -60,6 +82,8 @@ def memory_for(scope: Scope) -> Callable[..., Awaitable[Memory]]:
     ) -> Memory:
         agent, user = decoded(agent, "agent"), decoded(user, "user")
         principal.demand(scope, agent, user)
+        if scope != "read":
+            refuse_unheeded(request, "header", set(CONDITIONS) & set(request.headers.keys()))
         service = service_of(request)
         store = await service.for_tenant(principal.tenant)
         chosen = await service.schema(schema, schema_version, store)

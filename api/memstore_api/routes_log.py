@@ -13,6 +13,7 @@ from memstore import InvalidInput, MemstoreError, NewEvent
 from memstore.text import check_batch_key, check_id
 from memstore.wire import appended_to, event_to, new_event_from
 from memstore_api import bodies, examples
+from memstore_api.edge import Refused, refused
 from memstore_api.replies import NDJSON, Json, Lines, problem_of
 from memstore_api.routes import MEMORY, Memory, Readable, Writable, answer, body_of, service_of
 
@@ -113,6 +114,8 @@ async def append_bulk(request: Request, memory: Memory, key: str | None) -> Resp
         return problem_of(error, request.state.request_id, stored=total)
     except bodies.Malformed as error:
         return problem_of(error.error, request.state.request_id, status=400, stored=total)
+    except Refused as error:
+        return refused(error, request.state.request_id, stored=total)
     return Json(total, 201)
 
 
@@ -150,7 +153,7 @@ async def read(
         "before": before,
         "newest_first": newest_first,
     }
-    if request.headers.get("Accept") == NDJSON:
+    if bodies.wants_lines(request):
         first = await memory.events(**tags, limit=min(limit or STREAM_PAGE, STREAM_PAGE))
         return Lines(stream(memory, tags, first, limit), request.state.request_id)
     limit = page_size(request, limit)
