@@ -119,6 +119,14 @@ def test_an_index_that_was_not_finished_is_built_anew(
         assert [valid for valid, _ in indexes(conn).values()] == [True]
 
 
+def test_with_none_wanted_none_is_built(store: MemoryStore, database_url: str) -> None:
+    filled(store, "u", LARGE)
+    never = Settings(encode_in_background=False, index_above=0)
+    with MemoryStore.connect(database_url, encoder=HashEncoder(), settings=never) as other:
+        assert other.index_vectors() == Indexed()
+        assert other.index_vectors(above=ABOVE) == Indexed(created=1)
+
+
 def test_the_command_says_how_many(store: MemoryStore, database_url: str) -> None:
     filled(store, "u", LARGE)
     command = ["space", "index", "--above", str(ABOVE), "--url", database_url]

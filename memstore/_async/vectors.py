@@ -52,8 +52,10 @@ async def index_large(db: AsyncDatabase, space: Space, above: int) -> Indexed:
     """Give each memory of at least `above` entries an index, and drop that of one half as large.
 
     Both are done concurrently: nobody waits for it. Where another process is at it, nothing is
-    done. Raises `ConfigurationError` where the login does not own the table.
+    done, nor with 0. Raises `ConfigurationError` where the login does not own the table.
     """
+    if not above:
+        return Indexed()
     above = max(above, FEWEST_INDEXED)
     async with db.transaction(WORKER) as conn:
         cursor = await conn.execute(sql.statement("large_memories"), {"above": above // 2})

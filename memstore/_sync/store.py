@@ -482,8 +482,8 @@ class MemoryStore:
     def index_vectors(self, *, above: int | None = None) -> Indexed:
         """Index the vectors of each memory that outgrew the exact scan, drop what has shrunk.
 
-        `above` is in entries, by default the setting `index_above`. Nobody waits for it. Raises
-        `ConfigurationError` where the login does not own the vectors.
+        `above` is in entries, by default the setting `index_above`; with 0 nothing is done.
+        Nobody waits for it. Raises `ConfigurationError` where the login does not own the vectors.
         """
         wanted = self.settings.index_above if above is None else check_whole(above, "above")
         with self._db.transaction() as conn:

@@ -53,8 +53,10 @@ def index_large(db: Database, space: Space, above: int) -> Indexed:
     """Give each memory of at least `above` entries an index, and drop that of one half as large.
 
     Both are done concurrently: nobody waits for it. Where another process is at it, nothing is
-    done. Raises `ConfigurationError` where the login does not own the table.
+    done, nor with 0. Raises `ConfigurationError` where the login does not own the table.
     """
+    if not above:
+        return Indexed()
     above = max(above, FEWEST_INDEXED)
     with db.transaction(WORKER) as conn:
         cursor = conn.execute(sql.statement("large_memories"), {"above": above // 2})
