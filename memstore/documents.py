@@ -45,17 +45,6 @@ class Change:
     new: JSON = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A change with the pointer where it applies, given that the steps before it were applied."""
-
-    op: Literal["add", "remove", "replace"]
-    old_at: Pointer
-    at: Pointer
-    old: JSON = None
-    new: JSON = None
-
-
 def split_pointer(pointer: str) -> Pointer:
     """Split a JSON pointer into its unescaped parts; raises InvalidInput if it is malformed."""
     if not isinstance(pointer, str):
@@ -230,44 +219,29 @@ def diff(old: JSON, new: JSON) -> list[Change]:
 
     List entries that were inserted or removed show as such, not as a rewrite of all that follow.
     """
-    return [
-        Change(join_pointer(s.old_at if s.op == "remove" else s.at), s.op, s.old, s.new)
-        for s in _steps(old, new, (), ())
-    ]
+    return list(_changes(old, new, (), ()))
 
 
-def patch_between(old: JSON, new: JSON) -> list[dict[str, Any]]:
-    """Return the JSON Patch (RFC 6902) that leads from one document to the other."""
-    patch: list[dict[str, Any]] = []
-    for step in _steps(old, new, (), ()):
-        operation: dict[str, Any] = {"op": step.op, "path": join_pointer(step.at)}
-        if step.op != "remove":
-            operation["value"] = deepcopy(step.new)
-        patch.append(operation)
-    return patch
-
-
-def _steps(old: JSON, new: JSON, old_at: Pointer, at: Pointer) -> Iterator[_Step]:
+def _changes(old: JSON, new: JSON, old_at: Pointer, at: Pointer) -> Iterator[Change]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             if key not in new:
-                yield _Step("remove", (*old_at, key), (*at, key), old=old[key])
+                yield Change(join_pointer((*old_at, key)), "remove", old=old[key])
             elif key not in old:
-                yield _Step("add", (*old_at, key), (*at, key), new=new[key])
+                yield Change(join_pointer((*at, key)), "add", new=new[key])
             else:
-                yield from _steps(old[key], new[key], (*old_at, key), (*at, key))
+                yield from _changes(old[key], new[key], (*old_at, key), (*at, key))
     elif isinstance(old, list) and isinstance(new, list):
         for op, i, j in _aligned(old, new):
-            # All before entry j of the new list is in place by now, so j is where to apply.
             before, here = (*old_at, str(i)), (*at, str(j))
             if op == "remove":
-                yield _Step("remove", before, here, old=old[i])
+                yield Change(join_pointer(before), "remove", old=old[i])
             elif op == "add":
-                yield _Step("add", before, here, new=new[j])
+                yield Change(join_pointer(here), "add", new=new[j])
             else:
-                yield from _steps(old[i], new[j], before, here)
+                yield from _changes(old[i], new[j], before, here)
     elif not same(old, new):
-        yield _Step("replace", old_at, at, old=old, new=new)
+        yield Change(join_pointer(at), "replace", old, new)
 
 
 def _aligned(

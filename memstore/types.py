@@ -15,17 +15,6 @@ from numpy.typing import NDArray
 Role = Literal["user", "assistant", "system", "tool"]
 ROLES: tuple[Role, ...] = ("user", "assistant", "system", "tool")
 
-#: Event types with a meaning to memstore; any other short string is the user's own.
-EVENT_TYPES = (
-    "message",
-    "tool_call",
-    "tool_result",
-    "observation",
-    "decision",
-    "error",
-    "state_change",
-)
-
 JSON = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
