@@ -87,6 +87,23 @@ async def test_a_whole_state_needs_a_precondition(http: httpx.AsyncClient) -> No
         assert answer.status_code == 422, wrong
 
 
+@pytest.mark.parametrize("whole", ["put", "commit"])
+async def test_a_whole_state_over_any_version_is_saved_once_under_a_key(
+    http: httpx.AsyncClient, whole: str
+) -> None:
+    document = (await http.get(f"{M}/state")).json()["document"]
+    headers = {"If-Match": "*", "Idempotency-Key": "k"}
+    for _ in range(2):
+        if whole == "put":
+            body = {"document": document, "author": "a"}
+            answer = await http.put(f"{M}/state", json=body, headers=headers)
+        else:
+            body = {"state": document, "events": [{"content": "x"}]}
+            answer = await http.post(f"{M}/commit", json=body, headers=headers)
+        assert (answer.status_code, answer.headers["ETag"]) == (200, '"1"'), answer.text
+    assert len((await http.get(f"{M}/history")).json()["versions"]) == 1
+
+
 async def test_patches_go_by_their_media_type(http: httpx.AsyncClient) -> None:
     change = [{"op": "add", "path": "/user_preferences/b", "value": 2}]
     await http.patch(f"{M}/state", content=merge(a=1), headers=MERGE)

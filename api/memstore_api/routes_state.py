@@ -35,8 +35,14 @@ def state_answer(memory: Memory, state: State[Any], status: int = 200) -> Respon
     return Json(state_to(state, memory.schema), status, {"ETag": etag(state.version)})
 
 
-async def accepted(memory: Memory, document: dict[str, Any]) -> Any:
-    """Validate a document, off the event loop where that may take long."""
+async def whole(memory: Memory, document: dict[str, Any], expected: int | None) -> Any:
+    """Make of a document what is to be committed, off the event loop where that may take long.
+
+    Over any version it is a patch of all there is: it meets the head under the lock, and a retry
+    under its key is the same request, whatever the version is by then.
+    """
+    if expected is None:
+        return [{"op": "replace", "path": "", "value": document}]
     accept = memory.schema.accept
     return await asyncio.to_thread(accept, document) if memory.schema.slow else accept(document)
 
@@ -80,10 +86,8 @@ async def save(
         raise PreconditionMissing
     expected = bodies.precondition(request)
     body = await bodies.read_body(request, bodies.SaveBody)
-    if expected is None:
-        expected = (await memory.state()).version
     committed = await memory.commit(
-        state=await accepted(memory, body.document),
+        state=await whole(memory, body.document, expected),
         expected_version=expected,
         author=body.author,
         reason=body.reason,
@@ -157,9 +161,9 @@ async def commit(
         raise InvalidInput("beside a state there is no patch", path="patch")
     if body.state is not None and if_match is None:
         raise PreconditionMissing
-    if body.state is not None and expected is None:
-        expected = (await memory.state()).version
-    wanted: Any = body.patch if body.state is None else await accepted(memory, body.state)
+    wanted: Any = body.patch
+    if body.state is not None:
+        wanted = await whole(memory, body.state, expected)
     committed = await memory.commit(
         events=events_from(body.events, service_of(request).settings.max_batch),
         state=wanted,
