@@ -24,7 +24,8 @@ HEADER = "# generated from memstore/_async by scripts/generate_sync.py: edit the
 NAMES = {
     "_async": "_sync",
     "aclose": "close",
-    "aiter_lines": "iter_lines",
+    "aiter_bytes": "iter_bytes",
+    "aread": "read",
     "asynccontextmanager": "contextmanager",
 }
 

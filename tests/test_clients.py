@@ -228,6 +228,62 @@ def test_an_answer_without_sense_is_a_service_error(response: httpx.Response) ->
         client.memory(agent="a", user="u").events()
 
 
+class Broken(httpx.SyncByteStream):
+    """An answer that ends before it is whole."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b'{"agent": "a", "user": "u"}\n{"agent"'
+        raise httpx.ReadError("gone")
+
+
+def refused(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda _: httpx.Response(200, text="<html>hello</html>"),
+        lambda _: httpx.Response(200, text='{"agent": 1}\n'),
+        lambda _: httpx.Response(200, text='{"agent": "a", "user": "u"}\n{"agent"'),
+        lambda _: httpx.Response(200, stream=Broken()),
+        lambda _: httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=Broken()),
+        lambda _: httpx.Response(500, stream=Broken()),
+        lambda _: httpx.Response(500, text="oops"),
+        refused,
+    ],
+)
+def test_memories_end_in_the_clients_own_errors_too(
+    answer: Callable[[httpx.Request], httpx.Response],
+) -> None:
+    transport = httpx.MockTransport(answer)
+    with Client(SERVER, transport=transport) as client, pytest.raises(ServiceError):
+        list(client.memories())
+
+
+@pytest.mark.parametrize("agent", ["a\u2028b", "a\u0085b", "a\rb", "a\x1cb"])
+def test_an_id_is_a_memorys_whatever_ends_a_line_elsewhere(address: str, agent: str) -> None:
+    with Client(address) as client:
+        client.memory(agent=agent, user="u").append(content="x")
+        assert [(one.agent_id, one.user_id) for one in client.memories()] == [(agent, "u")]
+
+
+@pytest.mark.parametrize("part", ["schema", "migration", "initial"])
+@pytest.mark.parametrize("wrong", [float("nan"), {1}, b"x"], ids=["nan", "set", "bytes"])
+def test_a_schema_that_is_not_json_is_refused_as_the_store_refuses_it(
+    part: str, wrong: Any
+) -> None:
+    """trap 30"""
+    given: dict[str, Any] = {"schema": {}, "migration": [], "initial": {}} | {part: [{"a": wrong}]}
+    transport, seen = answers()
+    with Client(SERVER, transport=transport) as client:
+        for method in (client.schemas.register, client.schemas.trial):
+            with pytest.raises(InvalidInput) as raised:
+                method("desk", 2, **given)
+            assert raised.value.path == f"{part}/0/a"
+    assert not seen
+
+
 ERRORS: list[MemstoreError] = [
     InvalidInput("no", path="/a"),
     StateConflict(expected_version=1, actual_version=2),

@@ -15,11 +15,11 @@ from memstore._async.remote_schemas import AsyncRemoteSchemas
 from memstore._async.runtime import sleep
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
 from memstore.errors import InvalidInput, MemstoreError, MissingExtra, ServiceError, TooBusy
-from memstore.http import error_of
+from memstore.http import error_of, read_answer
 from memstore.problems import from_problem
 from memstore.schema import StateSchema
 from memstore.state import M
-from memstore.text import check_id, loads
+from memstore.text import check_id
 from memstore.types import Identity
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class AsyncClient:
             base_url=url, headers=headers, timeout=timeout, transport=transport
         )
         self._failures: tuple[type[Exception], tuple[type[Exception], ...]] = (
-            httpx.TransportError,
+            httpx.RequestError,
             (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout),
         )
 
@@ -115,16 +115,21 @@ class AsyncClient:
 
     async def memories(self) -> AsyncIterator[Identity]:
         """Go through the tenant's memories that the key may see. The tenant's name is left out."""
-        async with self._http.stream("GET", "/v1/memories") as response:
-            if response.status_code != 200:
-                await response.aread()
-                raise _error(response)
-            async for line in response.aiter_lines():
-                if line:
-                    found = loads(line)
-                    if "problem" in found:
-                        raise from_problem(found["problem"])
-                    yield Identity("", found["agent"], found["user"])
+        try:
+            async with self._http.stream("GET", "/v1/memories") as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise _error(response)
+                rest = b""
+                async for part in response.aiter_bytes():
+                    # Not by httpx's lines, which end at U+2028 too: an id may hold one.
+                    *lines, rest = (rest + part).split(b"\n")
+                    for line in lines:
+                        yield read_answer(line, _identity)
+                if rest:
+                    raise ServiceError("the server's answer broke off")
+        except self._failures[0] as error:
+            raise self._unreached(error) from error
 
     async def _send(
         self,
@@ -157,9 +162,7 @@ class AsyncClient:
                 )
             except failure as error:
                 again = again or isinstance(error, unsent)
-                problem: MemstoreError = ServiceError(
-                    f"{self.url} can't be reached: {type(error).__name__} {error}".rstrip()
-                )
+                problem: MemstoreError = self._unreached(error)
                 problem.__cause__ = error
             else:
                 if response.status_code < 300:
@@ -173,6 +176,16 @@ class AsyncClient:
                 raise problem
             await sleep(pause)
         raise AssertionError("unreachable")
+
+    def _unreached(self, error: Exception) -> ServiceError:
+        words = f"{self.url} can't be reached: {type(error).__name__} {error}"
+        return ServiceError(words.rstrip())
+
+
+def _identity(found: Any) -> Identity:
+    if "problem" in found:
+        raise from_problem(found["problem"])
+    return Identity("", found["agent"], found["user"])
 
 
 def _error(response: httpx.Response) -> MemstoreError:

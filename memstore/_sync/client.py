@@ -16,11 +16,11 @@ from memstore._sync.remote_schemas import RemoteSchemas
 from memstore._sync.runtime import sleep
 from memstore.default_schema import DEFAULT_SCHEMA, AgentState
 from memstore.errors import InvalidInput, MemstoreError, MissingExtra, ServiceError, TooBusy
-from memstore.http import error_of
+from memstore.http import error_of, read_answer
 from memstore.problems import from_problem
 from memstore.schema import StateSchema
 from memstore.state import M
-from memstore.text import check_id, loads
+from memstore.text import check_id
 from memstore.types import Identity
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Client:
             base_url=url, headers=headers, timeout=timeout, transport=transport
         )
         self._failures: tuple[type[Exception], tuple[type[Exception], ...]] = (
-            httpx.TransportError,
+            httpx.RequestError,
             (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout),
         )
 
@@ -116,16 +116,21 @@ class Client:
 
     def memories(self) -> Iterator[Identity]:
         """Go through the tenant's memories that the key may see. The tenant's name is left out."""
-        with self._http.stream("GET", "/v1/memories") as response:
-            if response.status_code != 200:
-                response.aread()
-                raise _error(response)
-            for line in response.iter_lines():
-                if line:
-                    found = loads(line)
-                    if "problem" in found:
-                        raise from_problem(found["problem"])
-                    yield Identity("", found["agent"], found["user"])
+        try:
+            with self._http.stream("GET", "/v1/memories") as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise _error(response)
+                rest = b""
+                for part in response.iter_bytes():
+                    # Not by httpx's lines, which end at U+2028 too: an id may hold one.
+                    *lines, rest = (rest + part).split(b"\n")
+                    for line in lines:
+                        yield read_answer(line, _identity)
+                if rest:
+                    raise ServiceError("the server's answer broke off")
+        except self._failures[0] as error:
+            raise self._unreached(error) from error
 
     def _send(
         self,
@@ -158,9 +163,7 @@ class Client:
                 )
             except failure as error:
                 again = again or isinstance(error, unsent)
-                problem: MemstoreError = ServiceError(
-                    f"{self.url} can't be reached: {type(error).__name__} {error}".rstrip()
-                )
+                problem: MemstoreError = self._unreached(error)
                 problem.__cause__ = error
             else:
                 if response.status_code < 300:
@@ -174,6 +177,16 @@ class Client:
                 raise problem
             sleep(pause)
         raise AssertionError("unreachable")
+
+    def _unreached(self, error: Exception) -> ServiceError:
+        words = f"{self.url} can't be reached: {type(error).__name__} {error}"
+        return ServiceError(words.rstrip())
+
+
+def _identity(found: Any) -> Identity:
+    if "problem" in found:
+        raise from_problem(found["problem"])
+    return Identity("", found["agent"], found["user"])
 
 
 def _error(response: httpx.Response) -> MemstoreError:

@@ -12,6 +12,7 @@ from memstore.http import read_answer
 from memstore.json_schema import Definition, JsonSchema
 from memstore.schema import check_name
 from memstore.state import MigrationReport
+from memstore.text import clean_json
 
 if TYPE_CHECKING:
     from memstore._sync.client import Client
@@ -35,7 +36,7 @@ class RemoteSchemas:
         initial: dict[str, Any] | None = None,
     ) -> Definition:
         """Register a version of a state's schema. See `Schemas.register`; it needs ``admin``."""
-        body = {"schema": schema, "migration": migration, "initial": initial}
+        body = _body(schema, migration, initial)
         path = _path(name, version)
         response = self._client._send("PUT", path, body=body)
         return read_answer(response.content, wire.definition_from)
@@ -54,7 +55,7 @@ class RemoteSchemas:
 
         A server tries 2,000 documents at most, and says so in `complete`.
         """
-        body = {"schema": schema, "migration": migration, "initial": initial, "limit": limit}
+        body = _body(schema, migration, initial) | {"limit": limit}
         path = f"{_path(name, version)}/trial"
         response = self._client._send("POST", path, body=body)
         return read_answer(response.content, wire.report_from)
@@ -75,6 +76,11 @@ class RemoteSchemas:
         """List the schemas by name, each in its newest version."""
         response = self._client._send("GET", PATH)
         return read_answer(response.content, wire.definitions_from)
+
+
+def _body(schema: Any, migration: Any, initial: Any) -> dict[str, Any]:
+    given = {"schema": schema, "migration": migration, "initial": initial}
+    return {part: clean_json(value, path=part) for part, value in given.items()}
 
 
 def _path(name: str, version: int) -> str:
