@@ -33,6 +33,7 @@ def test_whoever_writes_meanwhile_begins_anew(database_url: str) -> None:
             lambda: memory.update(lambda state: state.user_preferences.update(tea="green")),
             lambda: memory.patch({"user_preferences": {"tea": "black"}}),
             lambda: memory.commit(events=[{"content": "tea"}], state={"user_preferences": {}}),
+            lambda: memory.resume("tea", record=True),
         ]
         done = [threads.submit(call) for _ in range(40) for call in calls]
         for future in done:
@@ -69,3 +70,25 @@ def test_an_update_starts_over_on_what_was_begun_again(database_url: str, saved:
         assert (state.version, state.log_position) == (1, 1)
         assert state.value.user_preferences == {"tea": "green"}
         assert calls[1:] == [{}]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_resumed_of_an_erased_memory_is_not_recorded(
+    database_url: str, again: bool
+) -> None:
+    with connected("sync", database_url) as store:
+        memory = store.memory(agent="agent", user="user")
+        memory.append([{"content": f"old {n}"} for n in range(5)])
+
+        calls = []
+
+        def count(text: str) -> int:
+            calls.append(text)
+            if len(calls) == 1:
+                memory.erase()
+                if again:
+                    memory.append(content="new")
+            return len(text)
+
+        assert "old 3" in memory.resume("old", record=True, counter=count).to_text()
+        assert memory.traces() == []

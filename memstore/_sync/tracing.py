@@ -23,12 +23,16 @@ MAX_PAGE = 10_000
 def record(
     db: Database, identity: Identity, context: Context, budget: Budget, log_end: int
 ) -> None:
-    """Store a context's trace under its id. A memory that holds nothing has none."""
+    """Store a context's trace; a memory that holds nothing, or was erased, has none."""
     if not log_end:
         return
     considered = [hit.event.position for hit in context.search.hits] if context.search else []
     given = sorted(entry.position for entry in (*context.tail, *context.retrieved))
     with db.transaction() as conn:
+        key = {"memory_id": identity.memory_id}
+        row = (conn.execute(sql.statement("lock_memory"), key)).fetchone()
+        if row is None or row["last_position"] < log_end:  # it was erased, and perhaps begun again
+            return
         conn.execute(
             sql.statement("insert_trace"),
             {
