@@ -45,7 +45,6 @@ EVENT = {
     "idempotency_key": None,
 }
 APPENDED = {"positions": [17], "repeated": [], "unindexed": {}}
-BULK = {"events": 1200, "repeated": 0, "first": 18, "last": 1217}
 PAGE = {"events": [EVENT], "next": 17}
 DOCUMENT = {
     "user_preferences": {"timezone": "America/New_York"},
