@@ -303,6 +303,19 @@ async def test_a_jwt_opens_what_it_says(
                 assert answer.status_code == status, changed
 
 
+async def test_one_tenants_subject_does_not_use_up_anothers_rate(
+    filled: Filled, issuer: dict[str, Any], signing: ec.EllipticCurvePrivateKey
+) -> None:
+    async with asked(application(filled.url, rate=0.001, burst=1, **issuer)) as http:
+        for tenant, status in ((None, 200), (None, 429), ("other", 200), ("other", 429)):
+            named = claims() if tenant is None else claims(tenant=tenant)
+            token = jwt.encode(named, signing, "ES256", headers={"kid": "k1"})
+            answer = await http.get(
+                f"{A_MEMORY}/events", headers={"Authorization": f"Bearer {token}"}
+            )
+            assert answer.status_code == status, (tenant, answer.text)
+
+
 async def test_a_jwt_that_another_signed_opens_nothing(
     filled: Filled, issuer: dict[str, Any], signing: ec.EllipticCurvePrivateKey
 ) -> None:

@@ -142,7 +142,8 @@ class Gate:
             principal = Principal("anyone", self._tenant)
         else:
             principal = await self._known(_bearer(request), store)
-        self._rates.take(principal.id)
+        # A JWT's subject is its tenant's own: two tenants may each have an "agent-1".
+        self._rates.take(f"{principal.tenant}/{principal.id}")
         return principal
 
     async def _known(self, token: str, store: AsyncMemoryStore) -> Principal:
