@@ -218,7 +218,7 @@ def _is_duration(value: object) -> bool:
     return duration(value) is not None
 
 
-_Bounded: Any = extend(  # type: ignore[no-untyped-call]
+_Bounded: Any = extend(  # type: ignore[no-untyped-call]  # jsonschema has no types
     Draft202012Validator,
     {
         name: _counted(keyword)

@@ -15,7 +15,7 @@ logger = logging.getLogger("memstore.server")
 _Base: Any = H11Protocol
 
 
-class Connection(_Base):  # type: ignore[misc]
+class Connection(_Base):  # type: ignore[misc]  # its base has no types
     """A connection that is cut where a request's head does not come, or an answer is not taken.
 
     Both take `body_timeout` and `send_timeout` seconds at most, however many pieces they come or

@@ -83,6 +83,7 @@ async def resume(request: Request, memory: Readable) -> Response:
 
 
 def rendered(context: Context, form: str) -> Any:
+    # The body's model has let no other form through.
     return context.to_text() if form == "text" else context.to_messages(form)  # type: ignore[arg-type]
 
 

@@ -51,7 +51,7 @@ class ReportingConnection(AsyncConnection[DictRow]):
     """Reports why it could not be made: a pool tries again, and in the end says nothing of it."""
 
     @classmethod
-    async def connect(  # type: ignore[override]
+    async def connect(  # type: ignore[override]  # `report` is the pool's own keyword
         cls, conninfo: str = "", *, report: Callable[[str], object], **kwargs: Any
     ) -> Self:
         try:

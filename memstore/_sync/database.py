@@ -52,7 +52,7 @@ class ReportingConnection(Connection[DictRow]):
     """Reports why it could not be made: a pool tries again, and in the end says nothing of it."""
 
     @classmethod
-    def connect(  # type: ignore[override]
+    def connect(  # type: ignore[override]  # `report` is the pool's own keyword
         cls, conninfo: str = "", *, report: Callable[[str], object], **kwargs: Any
     ) -> Self:
         try:

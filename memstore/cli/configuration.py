@@ -48,7 +48,7 @@ def config(as_json: bool, **given: Any) -> None:
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
     try:
         from memstore_api.settings import ServerSettings as Kind
-    except ImportError:  # without the extra
+    except ImportError:  # without the extra: a name that was a class may not be given another
         Kind = Settings  # type: ignore[assignment,misc]
     settings = options.settings_as(Kind, {}, **chosen)
     listed = list(_listed(settings, flags, set(chosen)))
